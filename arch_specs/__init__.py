@@ -1,0 +1,1 @@
+"""TOML specs of draft families."""

@@ -1,0 +1,1 @@
+"""The commands: one file each, no logic in them; ``output`` is the one way to a terminal."""

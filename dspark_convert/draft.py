@@ -1,0 +1,100 @@
+"""Draft: what a draft model means, after every spelling of every trainer is resolved.
+
+Everything downstream of ``specs`` (plan, lint, runtime) reads this and never a config.json.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary position embedding: ``style`` "neox" pairs (i, i + n_rot/2), "norm" pairs (2i, 2i+1).
+
+    ``dimension_count`` (n_rot) is how many of a head's dimensions rotate; ``freq_base`` is theta;
+    ``scaling`` holds the scaling's own fields (``type``, ``factor``, …) or is None.
+    """
+
+    style: Literal["neox", "norm"]
+    dimension_count: int
+    freq_base: float
+    scaling: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One draft model.
+
+    Sizes are element counts. ``target_layers`` are llama.cpp layer *inputs*: value L is the
+    residual stream that enters layer L of the target (a Hugging Face output index i is L = i + 1).
+    ``markov_rank`` is 0 and ``markov_head_type`` "none" for a draft without a Markov head.
+    ``origin`` says per field where its value came from ("config.json: dflash_config.block_size").
+    """
+
+    kind: Literal["dspark", "dflash", "dflash2"]
+    backbone: str
+    block_size: int
+    sample_from_anchor: bool
+    target_layers: tuple[int, ...]
+    mask_token_id: int
+    markov_rank: int
+    markov_head_type: str
+    has_confidence_head: bool
+    vocab_size: int
+    draft_vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    n_layer: int
+    n_head: int
+    n_head_kv: int
+    head_dim: int
+    context_length: int
+    rms_norm_eps: float
+    rope: Rope
+    causal: bool = False
+    sliding_window: int | None = None
+    sliding_window_pattern: tuple[bool, ...] = ()
+    has_token_embd: bool = False
+    has_output: bool = False
+    origin: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def drafts_per_block(self) -> int:
+        """Tokens proposed a round: block_size if slot 0 predicts, else block_size - 1."""
+        return self.block_size if self.sample_from_anchor else self.block_size - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``draft`` object of the JSON outputs."""
+        return {
+            "kind": self.kind,
+            "backbone": self.backbone,
+            "block_size": self.block_size,
+            "drafts_per_block": self.drafts_per_block,
+            "sample_from_anchor": self.sample_from_anchor,
+            "target_layers": list(self.target_layers),
+            "mask_token_id": self.mask_token_id,
+            "markov_rank": self.markov_rank,
+            "markov_head_type": self.markov_head_type,
+            "has_confidence_head": self.has_confidence_head,
+            "vocab_size": self.vocab_size,
+            "draft_vocab_size": self.draft_vocab_size,
+            "hidden_size": self.hidden_size,
+            "layers": self.n_layer,
+            "heads": self.n_head,
+            "kv_heads": self.n_head_kv,
+            "head_dim": self.head_dim,
+            "feed_forward": self.intermediate_size,
+            "context_length": self.context_length,
+            "rms_norm_eps": self.rms_norm_eps,
+            "causal": self.causal,
+            "sliding_window": self.sliding_window,
+            "rope": {
+                "style": self.rope.style,
+                "dimension_count": self.rope.dimension_count,
+                "freq_base": self.rope.freq_base,
+                "scaling": self.rope.scaling,
+            },
+            "shared_tensors": {"token_embd": self.has_token_embd, "output": self.has_output},
+        }
