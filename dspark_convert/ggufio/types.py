@@ -125,6 +125,8 @@ BLOCKS: dict[GGMLType, tuple[int, int]] = {
     GGMLType.TQ2_0: (256, 66),
     GGMLType.MXFP4: (32, 17),
     GGMLType.NVFP4: (64, 36),
+    GGMLType.Q1_0: (128, 18),
+    GGMLType.Q2_0: (64, 18),
 }
 
 

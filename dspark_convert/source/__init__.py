@@ -1,1 +1,1 @@
-
+"""Where drafts and targets come from: checkpoint directories, safetensors headers, target facts."""
