@@ -1,0 +1,170 @@
+"""The one sink of every command: results to stdout, everything else to stderr.
+
+A command is a plain function that builds an ``Output`` and is started by ``run`` (cli/runner.py).
+Nothing here colours text unless it goes to a terminal and NO_COLOR is unset, and whatever a file
+says is escaped before it is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+from dspark_convert.cli.text import safe, safe_lines
+from dspark_convert.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+#: order in which findings are told, and the ANSI colour of each severity word
+SEVERITY_COLOURS: dict[Severity, str] = {"error": "1;31", "warning": "1;33", "info": "1;36"}
+
+#: a table that does not go to a terminal is not wrapped, so that grep finds whole lines
+UNWRAPPED_WIDTH = 10_000
+
+
+def coloured(stream: IO[str], code: str, text: str) -> str:
+    """``text`` in an ANSI colour if ``stream`` is a terminal that wants colour."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return text
+    return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON can hold it: NaN and infinities become None, lazy arrays become lists."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def print_json(obj: Any) -> None:
+    """Write ``obj`` to stdout as one ASCII document; key order is kept."""
+    print(json.dumps(plain(obj), indent=2, allow_nan=False))
+
+
+def print_findings(findings: Sequence[Finding], stream: IO[str]) -> None:
+    """One finding a line, worst first, with its remedy indented below."""
+    for severity, colour in SEVERITY_COLOURS.items():
+        for finding in findings:
+            if finding.severity != severity:
+                continue
+            word = coloured(stream, colour, severity)
+            line = f"{word}: {safe(finding.where)}: {safe(finding.message)} [{safe(finding.rule)}]"
+            print(line, file=stream)
+            if finding.fix:
+                print(f"  fix: {safe(finding.fix)}", file=stream)
+
+
+class Output:
+    """Where a command sends its results, notes, findings and progress."""
+
+    def __init__(self, json: bool = False, quiet: bool = False) -> None:
+        self.json_wanted = json
+        self.quiet = quiet
+
+    def human(self, *renderables: RenderableType) -> None:
+        """Results for a reader, to stdout; nothing with --json or --quiet.
+
+        Strings may hold line breaks; other control characters in them are escaped. The text
+        inside other rich renderables must have gone through ``safe``.
+        """
+        if self.json_wanted or self.quiet:
+            return
+        for renderable in renderables:
+            if isinstance(renderable, str):
+                print(safe_lines(renderable))
+            else:
+                self._console().print(renderable)
+
+    def table(self, headers: Sequence[str], rows: Sequence[Sequence[Any]], *, right: str = "") -> None:
+        """A table, to stdout; ``right`` names the headers (comma-separated) set flush right."""
+        if self.json_wanted or self.quiet:
+            return
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        numeric = set(right.split(","))
+        for header in headers:
+            table.add_column(Text(header), justify="right" if header in numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(safe(str(cell))) for cell in row))
+        self.human(table)
+
+    def fields(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        """Name and value a line, values aligned, to stdout."""
+        if self.json_wanted or self.quiet:
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, value in pairs:
+            grid.add_row(Text(name), Text(safe(str(value))))
+        self.human(grid)
+
+    def json(self, obj: Any) -> None:
+        """The result as one JSON document, to stdout, if --json was given. Call it once, last."""
+        if self.json_wanted:
+            print_json(obj)
+
+    def note(self, text: str) -> None:
+        """A remark on what happens, to stderr unless --quiet."""
+        if not self.quiet:
+            print(safe_lines(text), file=sys.stderr)
+
+    def findings(self, findings: Sequence[Finding], *, result: bool = False) -> None:
+        """The findings for a reader: on stdout if they are the ``result``, else on stderr.
+
+        With --quiet only errors are told, and only on stderr.
+        """
+        if self.quiet:
+            print_findings([f for f in findings if f.severity == "error"], sys.stderr)
+        elif not result:
+            print_findings(findings, sys.stderr)
+        elif not self.json_wanted:
+            print_findings(findings, sys.stdout)
+
+    @contextmanager
+    def progress(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar on stderr for ``total`` bytes; yields a function that takes the bytes just done.
+
+        Silent unless stderr is a terminal, and with --quiet. The function may be called from
+        several threads.
+        """
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda _done: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(safe(label), total=total)
+            yield lambda done: bar.advance(task, done)
+
+    @staticmethod
+    def _console() -> Console:
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else UNWRAPPED_WIDTH
+        return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)

@@ -1,0 +1,151 @@
+"""Start a command and turn whatever ends it into one message and the right exit code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from dspark_convert import __version__
+from dspark_convert.cli.output import coloured, print_findings, print_json
+from dspark_convert.cli.text import safe
+from dspark_convert.errors import DsparkError, EnvironmentFault, UsageError
+from dspark_convert.findings import Finding
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+EXIT_UNEXPECTED = 70
+
+
+class Terminated(BaseException):
+    """A signal asked this process to end; raised so that every ``finally`` runs first."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.exit_code = 128 + signum
+
+
+class ReaderGone(BaseException):
+    """Whoever read stdout (head, less) has closed it; typer would turn BrokenPipeError into exit 1."""
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+#: the --version option: a parameter ``version: VersionFlag = False`` of a command function
+VersionFlag = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+]
+
+
+def run(command: Callable[..., Any], prog: str, args: Sequence[str] | None = None) -> NoReturn:
+    """Run ``command``, a function with typer's annotations, and exit with its code.
+
+    The function returns None or an exit code (or raises typer.Exit). DsparkError ends in one
+    message on stderr, and with --json also in ``{"schema", "error", "findings"}`` on stdout.
+    """
+    arguments = list(sys.argv[1:] if args is None else args)
+    # A terminal or locale that cannot show a character gets an escape, not a UnicodeEncodeError.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    _raise_on_termination()
+    try:
+        code = _invoke(command, prog, arguments)
+        sys.stdout.flush()
+    except (BrokenPipeError, ReaderGone):
+        # The interpreter must not try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_BROKEN_PIPE
+    except Terminated as stop:
+        code = stop.exit_code
+    if code == EXIT_INTERRUPTED:
+        print("interrupted", file=sys.stderr)
+    sys.exit(code)
+
+
+def _invoke(command: Callable[..., Any], prog: str, args: list[str]) -> int:
+    wants_json = "--json" in args
+    try:
+        return _call(command, prog, args)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except DsparkError as fault:
+        return _tell(fault, prog, wants_json)
+    except OSError as fault:
+        what = fault.strerror or str(fault)
+        where = f"{fault.filename}: " if fault.filename is not None else ""
+        return _tell(EnvironmentFault(f"{where}{what}."), prog, wants_json)
+    except MemoryError:
+        return _tell(EnvironmentFault("There is not enough memory for this."), prog, wants_json)
+    except Exception as fault:
+        if os.environ.get("DSPARK_DEBUG") == "1":
+            traceback.print_exc()
+        message = (
+            f"{prog} hit a fault of its own ({type(fault).__name__}: {fault}); please report it,"
+            " with the output of the same command under DSPARK_DEBUG=1."
+        )
+        return _fail(message, EXIT_UNEXPECTED, (), prog, wants_json)
+
+
+def _call(command: Callable[..., Any], prog: str, args: list[str]) -> int:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+    @functools.wraps(command)
+    def guarded(*positional: Any, **options: Any) -> Any:
+        try:
+            return command(*positional, **options)
+        except BrokenPipeError as fault:
+            raise ReaderGone from fault
+
+    app.command(context_settings={"help_option_names": ["-h", "--help"]})(guarded)
+    try:
+        result = typer.main.get_command(app).main(args, prog_name=prog, standalone_mode=False)
+    except typer.Abort:
+        return EXIT_INTERRUPTED
+    except Exception as fault:
+        # Every error of the command line parser, whichever click typer brings, formats itself.
+        format_message = getattr(fault, "format_message", None)
+        if format_message is None:
+            raise
+        message = f"{format_message().rstrip('.')}; see {prog} --help."
+        raise UsageError(message) from fault
+    return result if isinstance(result, int) else 0
+
+
+def _tell(fault: DsparkError, prog: str, wants_json: bool) -> int:
+    return _fail(str(fault), fault.exit_code, fault.findings, prog, wants_json)
+
+
+def _fail(message: str, code: int, findings: Sequence[Finding], prog: str, wants_json: bool) -> int:
+    print_findings(findings, sys.stderr)
+    print(f"{coloured(sys.stderr, '1;31', 'error')}: {safe(message)}", file=sys.stderr)
+    if wants_json:
+        print_json(
+            {
+                "schema": f"{prog}/1",
+                "error": {"message": message, "exit_code": code},
+                "findings": [finding.to_json() for finding in findings],
+            }
+        )
+    return code
+
+
+def _raise_on_termination() -> None:
+    def stop(signum: int, _frame: FrameType | None) -> None:
+        signal.signal(signum, signal.SIG_DFL)
+        raise Terminated(signum)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
+            signal.signal(getattr(signal, name), stop)

@@ -1,0 +1,135 @@
+"""The sink: what goes to which stream, and that a file's strings cannot drive the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+
+import pytest
+
+from dspark_convert.cli.output import Output, coloured, print_findings
+from dspark_convert.cli.text import human_bytes, safe, safe_lines
+from dspark_convert.findings import error, info, warning
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain ünïcode 漢字", "plain ünïcode 漢字"),
+        ("\x1b[2Jgone", "\\x1b[2Jgone"),
+        ("a\rb\nc\x07", "a\\rb\\nc\\x07"),
+        ("abc\u202edef", "abc\\u202edef"),
+        ("\u2066\u200b\ufeff", "\\u2066\\u200b\\ufeff"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\ud800", "\\ud800"),
+        ("\U000e0041", "\\U000e0041"),
+    ],
+)
+def test_safe_escapes_all_that_is_not_plainly_visible(raw: str, shown: str) -> None:
+    assert safe(raw) == shown
+
+
+def test_safe_cuts_long_text_and_tells_its_length() -> None:
+    assert safe("x" * 1234, 3) == "xxx… (1,234 characters)"
+    assert safe_lines("a\n\x1bb") == "a\n\\x1bb"
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1_290_000_000, "1.29 GB"), (999_600, "1 MB")],
+)
+def test_human_bytes(count: int, shown: str) -> None:
+    assert human_bytes(count) == shown
+
+
+def test_findings_are_told_worst_first_and_escaped() -> None:
+    stream = io.StringIO()
+    print_findings(
+        [info("a-b", "k", "m"), warning("c-d", "k\n::error", "m", "do x"), error("e-f", "t", "\x1b[1m")],
+        stream,
+    )
+    assert stream.getvalue().splitlines() == [
+        "error: t: \\x1b[1m [e-f]",
+        "warning: k\\n::error: m [c-d]",
+        "  fix: do x",
+        "info: k: m [a-b]",
+    ]
+
+
+def test_colour_only_on_a_terminal_that_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert coloured(Terminal(), "1", "x") == "\x1b[1mx\x1b[0m"
+    assert coloured(io.StringIO(), "1", "x") == "x"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert coloured(Terminal(), "1", "x") == "x"
+
+
+def test_json_keeps_order_and_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(json=True).json({"z": math.nan, "a": [math.inf, 1.5, {"k": (1, "\u202e")}]})
+    text = capsys.readouterr().out
+    assert list(json.loads(text)) == ["z", "a"]
+    assert json.loads(text) == {"z": None, "a": [None, 1.5, {"k": [1, "\u202e"]}]}
+    assert text.isascii()
+    Output().json({"a": 1})
+    assert capsys.readouterr().out == ""
+
+
+def test_streams(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output()
+    output.human("result\x1b")
+    output.note("note")
+    output.fields([("name", "va\x1blue")])
+    output.table(["tensor", "bytes"], [["fc.weight\n", 12]], right="bytes")
+    output.findings([error("r", "w", "on stderr")])
+    output.findings([error("r", "w", "on stdout")], result=True)
+    captured = capsys.readouterr()
+    assert "result\\x1b\n" in captured.out
+    assert "va\\x1blue" in captured.out
+    assert "fc.weight\\n" in captured.out
+    assert "on stdout" in captured.out
+    assert "on stderr" not in captured.out
+    assert captured.err == "note\nerror: w: on stderr [r]\n"
+    assert "\x1b" not in captured.out + captured.err
+
+
+def test_quiet_tells_errors_only(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(quiet=True)
+    output.human("x")
+    output.note("x")
+    output.fields([("a", 1)])
+    output.table(["a"], [[1]])
+    output.findings([error("r", "w", "bad"), info("i", "w", "meh")], result=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "error: w: bad [r]\n"
+
+
+def test_markup_in_a_file_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().fields([("name", "[bold]:smile:[/bold]")])
+    assert "[bold]:smile:[/bold]" in capsys.readouterr().out
+
+
+def test_progress_is_silent_off_a_terminal_and_draws_on_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Output().progress("write", 10) as advance:
+        advance(10)
+    assert capsys.readouterr().err == ""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with Output().progress("write [b]", 10) as advance:
+        advance(10)
+    assert "write [b]" in terminal.getvalue()
+    shown = terminal.getvalue()
+    with Output(quiet=True).progress("write", 10) as advance:
+        advance(10)
+    assert terminal.getvalue() == shown
