@@ -1,0 +1,75 @@
+"""The little language of arch specs: arithmetic over a draft's sizes and its tensors' shapes.
+
+Names are field values; ``has('tensor')`` says whether the checkpoint holds a tensor, ``rows`` and
+``cols`` give its first and last axis (0 if it is missing), ``count(name)`` the length of a list.
+Nothing else can be called or reached, so a spec from anywhere is data, not code.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+class FormulaError(ValueError):
+    """A formula that the language does not know, or a name that has no value."""
+
+
+def evaluate(text: str, names: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """The value of formula ``text``; raises FormulaError."""
+    try:
+        return _value(ast.parse(text, mode="eval").body, names, shapes)
+    except (SyntaxError, TypeError, ZeroDivisionError) as e:
+        raise FormulaError(f"{text!r}: {e}") from None
+
+
+def _value(node: ast.expr, names: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    def value(child: ast.expr) -> Any:
+        return _value(child, names, shapes)
+
+    match node:
+        case ast.Constant(value=bool() | int() | str() as constant):
+            return constant
+        case ast.Name(id=name):
+            if name not in names:
+                raise FormulaError(f"{name} is not known")
+            return names[name]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _BINARY[type(op)](value(left), value(right))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            return _COMPARE[type(op)](value(left), value(right))
+        case ast.BoolOp(op=ast.And(), values=parts):
+            return all(value(part) for part in parts)
+        case ast.BoolOp(op=ast.Or(), values=parts):
+            return any(value(part) for part in parts)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not value(operand)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return value(body) if value(test) else value(orelse)
+        case ast.Call(func=ast.Name(id="count"), args=[ast.Name() as listed], keywords=[]):
+            return len(value(listed))
+        case ast.Call(func=ast.Name(id="has"), args=[ast.Constant(value=str() as tensor)], keywords=[]):
+            return tensor in shapes
+        case ast.Call(func=ast.Name(id="rows"), args=[ast.Constant(value=str() as tensor)], keywords=[]):
+            return (shapes.get(tensor) or (0,))[0]
+        case ast.Call(func=ast.Name(id="cols"), args=[ast.Constant(value=str() as tensor)], keywords=[]):
+            return (shapes.get(tensor) or (0,))[-1]
+    raise FormulaError(f"{ast.unparse(node)!r} is not part of the formula language")

@@ -1,0 +1,122 @@
+"""A Draft's meaning as GGUF key/values: the runtime's own keys, and ours beside them.
+
+Names and types of the runtime's keys are those that llama.cpp's ``llama-arch.cpp`` reads for the
+architecture ``dflash``; the dialect ``dspark`` is the layout of the first llama.cpp revisions with
+DSpark, which spell the same keys ``dspark.*`` and need ``dspark.markov_rank``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dspark_convert import __version__
+from dspark_convert.draft import Draft
+from dspark_convert.ggufio.types import KV, GGMLType, ValueType, array, boolean, f32, string, u32
+from dspark_convert.source.provenance import Provenance
+from dspark_convert.target import Target
+
+Dialect = Literal["dflash", "dspark"]
+
+#: llama_ftype of llama.h for files whose matrices are all of one type
+FILE_TYPES = {GGMLType.F32: 0, GGMLType.F16: 1, GGMLType.Q8_0: 7, GGMLType.BF16: 32}
+
+
+def general(dialect: Dialect, source: Provenance, target: Target | None, matrices: GGMLType) -> list[KV]:
+    """``general.*``: what the file is called and what it was made from."""
+    kvs = [
+        string("general.architecture", dialect),
+        string("general.type", "model"),
+        string("general.name", source.name),
+    ]
+    if source.repo:
+        kvs.append(string("general.source.url", f"https://huggingface.co/{source.repo}"))
+        kvs.append(string("general.source.huggingface.repository", source.repo))
+    base = (target.provenance.repo if target else None) or source.base_model
+    if target or base:
+        kvs.append(u32("general.base_model.count", 1))
+        kvs.append(string("general.base_model.0.name", base.split("/")[1] if base else target_name(target)))
+    if base:
+        kvs.append(string("general.base_model.0.organization", base.split("/")[0]))
+        kvs.append(string("general.base_model.0.repo_url", f"https://huggingface.co/{base}"))
+    kvs.append(u32("general.file_type", FILE_TYPES[matrices]))
+    kvs.append(u32("general.quantization_version", 2))
+    return kvs
+
+
+def target_name(target: Target | None) -> str:
+    """What the target is called, for names of files and models."""
+    return target.provenance.name if target else "unknown"
+
+
+def runtime(dialect: Dialect, draft: Draft, *, mrope: bool) -> list[KV]:
+    """The keys that llama.cpp reads."""
+
+    def key(name: str) -> str:
+        return f"{dialect}.{name}"
+
+    kvs = [
+        u32(key("block_count"), draft.n_layer),
+        u32(key("context_length"), draft.context_length),
+        u32(key("embedding_length"), draft.hidden_size),
+        u32(key("feed_forward_length"), draft.intermediate_size),
+        u32(key("attention.head_count"), draft.n_head),
+        u32(key("attention.head_count_kv"), draft.n_head_kv),
+        f32(key("rope.freq_base"), draft.rope.freq_base),
+        f32(key("attention.layer_norm_rms_epsilon"), draft.rms_norm_eps),
+        u32(key("attention.key_length"), draft.head_dim),
+        u32(key("attention.value_length"), draft.head_dim),
+        u32(key("block_size"), draft.block_size),
+        array(key("target_layers"), ValueType.INT32, list(draft.target_layers)),
+        boolean(key("sample_from_anchor"), draft.sample_from_anchor),
+        boolean(key("has_confidence_head"), draft.has_confidence_head),
+    ]
+    if mrope:
+        # The draft rotates along the text axis alone: one section that holds every pair.
+        sections = [draft.rope.dimension_count // 2, 0, 0, 0]
+        kvs.append(array(key("rope.dimension_sections"), ValueType.INT32, sections))
+    if dialect == "dspark":
+        kvs.append(u32("dspark.markov_rank", draft.markov_rank))
+    return kvs
+
+
+def meaning(draft: Draft, source: Provenance, target: Target | None) -> list[KV]:
+    """What the runtime's keys leave out; llama.cpp ignores keys that it does not know."""
+    kvs = [
+        string("dspark.backbone", draft.backbone),
+        u32("dspark.block_size", draft.block_size),
+        array("dspark.target_layers", ValueType.INT32, list(draft.target_layers)),
+        u32("dspark.mask_token_id", draft.mask_token_id),
+        boolean("dspark.sample_from_anchor", draft.sample_from_anchor),
+        u32("dspark.markov_rank", draft.markov_rank),
+        string("dspark.markov_head_type", draft.markov_head_type),
+        boolean("dspark.has_confidence_head", draft.has_confidence_head),
+        string("dspark.rope_style", draft.rope.style),
+        string("dspark.source", source.repo or source.name),
+        string("dspark.converter_version", __version__),
+    ]
+    if source.revision:
+        kvs.append(string("dspark.revision", source.revision))
+    if target:
+        kvs.append(string("dspark.target.name", target.provenance.repo or target_name(target)))
+        if target.n_layer:
+            kvs.append(u32("dspark.target.block_count", target.n_layer))
+    return kvs
+
+
+def metadata(
+    dialect: Dialect,
+    draft: Draft,
+    source: Provenance,
+    target: Target | None,
+    matrices: GGMLType,
+    tokenizer: tuple[KV, ...],
+) -> tuple[KV, ...]:
+    """All key/values of the file in order; a key that two parts write stands once."""
+    kvs = [
+        *general(dialect, source, target, matrices),
+        *runtime(dialect, draft, mrope=target is not None and target.mrope),
+        *meaning(draft, source, target),
+        *tokenizer,
+        u32("tokenizer.ggml.mask_token_id", draft.mask_token_id),
+    ]
+    return tuple({kv.key: kv for kv in kvs}.values())

@@ -1,0 +1,226 @@
+"""Config and tensor shapes -> values of a spec's fields -> Draft."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from dspark_convert.draft import Draft, Rope
+from dspark_convert.findings import Finding, error, info, warning
+from dspark_convert.formula import FormulaError, evaluate
+from dspark_convert.specs import Field, Spec
+
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("an integer", lambda v: type(v) is int),
+    "float": ("a finite number", lambda v: type(v) in (int, float) and math.isfinite(v)),
+    "bool": ("true or false", lambda v: type(v) is bool),
+    "str": ("a string", lambda v: type(v) is str),
+    "int_list": ("a list of integers", lambda v: type(v) is list and bool(v) and all(type(i) is int for i in v)),
+}
+
+
+@dataclass(frozen=True)
+class Values:
+    """``known`` maps fields and derived names to values, ``origin`` fields to where they stood.
+
+    A field that is missing or bad is not in ``known``: then ``findings`` has the error.
+    """
+
+    known: dict[str, Any]
+    origin: dict[str, str]
+    findings: tuple[Finding, ...]
+
+
+#: a value and where it stood; None: there is an error about it already
+Found = tuple[Any, str] | None
+ABSENT: Found = (None, "")
+
+
+def _lookup(config: Mapping[str, Any], path: str) -> Any:
+    value: Any = config
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def resolve(
+    spec: Spec, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], overrides: Mapping[str, Any]
+) -> Values:
+    """Resolve every field of ``spec``; ``shapes`` are row-major, by flat tensor name."""
+    known: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    findings: list[Finding] = []
+    for field in spec.fields:
+        if field.name in overrides:
+            found: Found = overrides[field.name], "the command line"
+        else:
+            found = _read(field, config, findings)
+            if found == ABSENT:
+                found = _default(field, known, shapes, findings)
+        if found is None or found == ABSENT:
+            continue
+        value, where = found
+        if problem := _problem(field, value):
+            findings.append(error("config-value", where, f"{where} is {value!r}, expected {problem}.", "correct it"))
+            continue
+        known[field.name], origin[field.name] = value, where
+    for name, formula in spec.derived:
+        _try(known, name, formula, shapes)
+    for field in spec.fields:
+        if field.check is None or field.name not in known:
+            continue
+        try:
+            good = evaluate(field.check, known, shapes)
+        except FormulaError:
+            continue  # a field that it needs has an error of its own
+        if not good:
+            sizes = ", ".join(f"{n} = {known[n]}" for n in known if n in field.check.replace("'", " ").split())
+            message = f"{origin[field.name]} does not fit: {field.check} must hold ({sizes}); {field.reason}."
+            findings.append(error("config-value", origin[field.name], message, "correct the config"))
+    findings += _requirements(spec, config) + _unread(spec, config)
+    return Values(known, origin, tuple(findings))
+
+
+def _try(known: dict[str, Any], name: str, formula: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    try:
+        known[name] = evaluate(formula, known, shapes)
+    except FormulaError:
+        return
+
+
+def _read(field: Field, config: Mapping[str, Any], findings: list[Finding]) -> Found:
+    found: list[tuple[Any, str]] = []
+    for source in field.sources:
+        path = source.removeprefix("not ")
+        value = _lookup(config, path)
+        if value is None:
+            continue
+        if path != source and type(value) is bool:
+            value = not value
+        found.append((value, f"config.json: {path}"))
+    if not found:
+        return ABSENT
+    for value, where in found[1:]:
+        if value != found[0][0]:
+            message = f"{found[0][1]} says {found[0][0]!r}, but {where} says {value!r}."
+            findings.append(error("config-disagrees", field.name, message, "correct the one that is wrong"))
+            return None
+    return found[0]
+
+
+def _default(
+    field: Field, known: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], findings: list[Finding]
+) -> Found:
+    if field.formula is not None:
+        try:
+            return evaluate(field.formula, known, shapes), f"default ({field.formula})"
+        except FormulaError:
+            return ABSENT  # a field that it needs has an error of its own
+    places = " or ".join(field.sources)
+    message = f"config.json has no {places}, which says the draft's {field.name}."
+    findings.append(error("config-missing", field.name, message, "take the config that was published with the draft"))
+    return None
+
+
+def _problem(field: Field, value: Any) -> str | None:
+    what, fits = _TYPES[field.type]
+    if not fits(value):
+        return what
+    low, high = field.min, field.max
+    for number in value if field.type == "int_list" else [value] if field.type in ("int", "float") else []:
+        if (low is not None and number < low) or (high is not None and number > high):
+            return f"{what} from {low:g} to {high:g}" if high is not None else f"{what} of at least {low:g}"
+    if field.choices and value not in field.choices:
+        return f"{' or '.join(map(repr, field.choices))}: {field.reason}"
+    return None
+
+
+def _requirements(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
+    findings = []
+    for rule in spec.require:
+        value = _lookup(config, rule.key)
+        items = value if isinstance(value, list) else [] if value is None else [value]
+        if odd := [item for item in items if not any(item == a and type(item) is type(a) for a in rule.allow)]:
+            message = f"config.json: {rule.key} has {odd[0]!r}, which cannot be converted: {rule.reason}."
+            findings.append(error("config-unsupported", rule.key, message))
+    return findings
+
+
+def _unread(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
+    read = {source.removeprefix("not ") for field in spec.fields for source in field.sources}
+    read |= {rule.key for rule in spec.require}
+    containers = {path.split(".")[0] for path in read if "." in path}
+    paths: list[tuple[str, Any]] = []
+    for key, value in config.items():
+        if key in containers and isinstance(value, Mapping):
+            paths += [(f"{key}.{inner}", v) for inner, v in value.items()]
+        else:
+            paths.append((key, value))
+    findings = []
+    for path, value in paths:
+        if path in read or path in containers or value is None or any(fnmatchcase(path, p) for p in spec.inert):
+            continue
+        shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."
+        message = f"config.json: {path} = {shown} is not known to the {spec.title} spec and was not read."
+        findings.append(warning("config-unread", path, message, "check that it changes nothing in the draft"))
+    return findings
+
+
+def make_draft(spec: Spec, values: Values) -> Draft | None:
+    """The Draft, or None while any field that it needs is missing."""
+    v = values.known
+    try:
+        rank = v["head_rank"]
+        return Draft(
+            kind="dspark" if rank else "dflash",
+            backbone=spec.backbone,
+            block_size=v["block_size"],
+            sample_from_anchor=v["sample_from_anchor"],
+            target_layers=tuple(i + spec.tap_offset for i in v["target_layer_ids"]),
+            mask_token_id=v["mask_token_id"],
+            markov_rank=rank,
+            markov_head_type=v["markov_head_type"] if v["markov_rank"] else "zero" if rank else "none",
+            has_confidence_head=v["enable_confidence_head"],
+            vocab_size=v["vocab_size"],
+            draft_vocab_size=v["draft_vocab_size"],
+            hidden_size=v["hidden_size"],
+            intermediate_size=v["intermediate_size"],
+            n_layer=v["n_layer"],
+            n_head=v["n_head"],
+            n_head_kv=v["n_head_kv"],
+            head_dim=v["head_dim"],
+            context_length=v["context_length"],
+            rms_norm_eps=float(v["rms_norm_eps"]),
+            rope=Rope("norm" if spec.rope_style == "norm" else "neox", v["head_dim"], float(v["rope_theta"])),
+            origin=dict(values.origin),
+        )
+    except KeyError:
+        return None
+
+
+def judge_draft(draft: Draft, config: Mapping[str, Any]) -> list[Finding]:
+    """What is odd about a draft's meaning by itself, although it could be converted."""
+    findings = []
+    fix = "check the config against its training run"
+    taps = draft.target_layers
+    if len(set(taps)) != len(taps):
+        message = f"target_layers {list(taps)} names a layer twice."
+        findings.append(warning("taps-duplicate", "target_layer_ids", message, fix))
+    elif list(taps) != sorted(taps):
+        message = f"target_layers {list(taps)} are not in ascending order."
+        findings.append(warning("taps-unsorted", "target_layer_ids", message, fix))
+    for key in ("pad_token_id", "eos_token_id", "bos_token_id"):
+        ids = config.get(key)
+        if draft.mask_token_id in (ids if isinstance(ids, list) else [ids]):
+            message = f"mask_token_id {draft.mask_token_id} is also the {key}."
+            findings.append(warning("mask-is-special", "mask_token_id", message, fix))
+    if draft.markov_head_type == "zero":
+        message = (
+            f"the draft has no Markov head and predicts from the anchor on; a head of zeros (rank {draft.markov_rank}) "
+            "is added, which leaves the logits as they are and makes llama.cpp read the block from slot 0."
+        )
+        findings.append(info("zero-markov-head", "markov_w1.weight", message))
+    return findings

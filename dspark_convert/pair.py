@@ -1,0 +1,99 @@
+"""Does this draft fit this target? The checks that need only two headers, and a few stored rows."""
+
+from __future__ import annotations
+
+from dspark_convert.draft import Draft
+from dspark_convert.findings import Finding, error, info, warning
+from dspark_convert.jobs import TensorRef
+from dspark_convert.source.checkpoint import find_tensor
+from dspark_convert.source.safetensors_header import read_bytes
+from dspark_convert.target import Target
+
+#: architectures whose graph publishes layer inputs for taps (res->t_layer_inp in llama.cpp's
+#: src/models), spelled without "-" and "_" so that GGUF and Hugging Face names meet
+TAPPABLE = frozenset(
+    "bailingmoe3 deepseek4 deepseekv4 gemma4 gptoss hunyuanvl lfm2 llama mimo2 mimov2 minimax01 minimaxm2 "
+    "museglimmer nanbeige nemotronh qwen3 qwen3moe qwen3next qwen35 qwen35moe qwen4exp".split()
+)
+#: of these, the ones that also publish the residual behind the last layer (L = n_layer)
+TAPPABLE_AT_END = frozenset("deepseek4 deepseekv4 mimo2 mimov2 nemotronh".split())
+
+#: rows of the shared tensors that are compared with the target's
+SAMPLED_ROWS = 64
+
+
+def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Finding]:
+    """Findings about sizes and taps; ``trained_layers`` is the config's own count, 0 if it has none."""
+    where = target.path.name
+    findings = []
+    if target.hidden_size is not None and target.hidden_size != draft.hidden_size:
+        message = f"the draft reads hidden states of {draft.hidden_size}, but {where} has {target.hidden_size}."
+        findings.append(
+            error("target-hidden-size", "hidden_size", message, "give the target that the draft was trained for")
+        )
+    if target.vocab_size is not None and target.vocab_size != draft.vocab_size:
+        message = f"the draft has {draft.vocab_size} tokens, but {where} has {target.vocab_size}."
+        findings.append(
+            error("target-vocabulary", "vocab_size", message, "give the target that the draft was trained for")
+        )
+    if target.n_layer is not None and trained_layers and target.n_layer != trained_layers:
+        message = f"the draft was trained for a target of {trained_layers} layers, but {where} has {target.n_layer}."
+        findings.append(
+            error("target-layers", "num_target_layers", message, "give the target that the draft was trained for")
+        )
+    name = target.architecture.replace("-", "").replace("_", "")
+    if name not in TAPPABLE:
+        message = f"no llama.cpp seen so far hands out layer inputs of {target.architecture}, which every tap needs."
+        findings.append(
+            warning("target-untappable", "target_layers", message, "run dspark-validate before relying on it")
+        )
+    if target.transforms:
+        message = f"{where} stores its embeddings transformed ({target.transforms[0]}), and the draft borrows them."
+        findings.append(
+            warning("target-transformed", where, message, "write the draft's own: --shared-tensors include")
+        )
+    return findings
+
+
+def judge_taps(draft: Draft, target: Target | None, trained_layers: int) -> list[Finding]:
+    """Taps against the target's layer count, from the target or else from the draft's own config."""
+    layers = target.n_layer if target is not None and target.n_layer is not None else trained_layers
+    if not layers:
+        return []
+    name = (target.architecture if target is not None else draft.backbone).replace("-", "").replace("_", "")
+    last = layers if name in TAPPABLE_AT_END else layers - 1
+    beyond = [tap for tap in draft.target_layers if not 0 <= tap <= last]
+    if not beyond:
+        return []
+    message = (
+        f"target_layers {list(draft.target_layers)} (layer inputs) holds {beyond[0]}, "
+        f"but a {layers}-layer target offers 0 to {last}."
+    )
+    return [error("taps-out-of-range", "target_layer_ids", message, "correct the ids or give the right target")]
+
+
+def judge_shared(draft_ref: TensorRef, target: Target, *, included: bool) -> list[Finding]:
+    """Whether the draft's copy of a target tensor is one: a few rows, byte by byte.
+
+    Only where the target's own weights lie at hand with the same type and shape.
+    """
+    head = draft_ref.name.endswith("lm_head.weight")
+    names = ["model.embed_tokens.weight", "model.language_model.embed_tokens.weight"]
+    if head and not target.tied:
+        names = ["lm_head.weight"]
+    theirs = next((ref for name in names if (ref := find_tensor(target.path, name))), None)
+    if theirs is None or (theirs.dtype, theirs.shape) != (draft_ref.dtype, draft_ref.shape):
+        return []
+    rows, row = draft_ref.shape[0], draft_ref.nbytes // draft_ref.shape[0]
+    sampled = sorted({i * (rows - 1) // max(SAMPLED_ROWS - 1, 1) for i in range(SAMPLED_ROWS)})
+    different = [r for r in sampled if read_bytes(draft_ref, r * row, row) != read_bytes(theirs, r * row, row)]
+    if not different:
+        return []
+    message = (
+        f"{draft_ref.name} is not the target's {theirs.name} "
+        f"({len(different)} of {len(sampled)} sampled rows differ, the first is row {different[0]})."
+    )
+    if included:
+        return [info("shared-differs", draft_ref.name, message)]
+    fix = "give the target that the draft was trained for, or write the draft's own: --shared-tensors include"
+    return [error("shared-differs", draft_ref.name, message, fix)]

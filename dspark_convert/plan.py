@@ -1,0 +1,170 @@
+"""Plan: every key/value and tensor job of a conversion, and everything that is wrong with it.
+
+Making a plan reads headers only. Dry run, JSON, inspection of a directory and the writer are all
+views of it, so what they say cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dspark_convert import metadata, pair
+from dspark_convert.draft import Draft
+from dspark_convert.errors import InputError
+from dspark_convert.findings import Finding, error, info, warning
+from dspark_convert.ggufio.types import KV, GGMLType
+from dspark_convert.jobs import TensorJob, TensorRef
+from dspark_convert.mapping import Place, check_tensors, flatten, make_jobs, resolve_outtype
+from dspark_convert.metadata import Dialect
+from dspark_convert.normalise import judge_draft, make_draft, resolve
+from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
+from dspark_convert.source.classify import is_full_model
+from dspark_convert.specs import Spec, flat_name, match_spec
+from dspark_convert.target import Target
+
+Shared = Literal["omit", "include"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose; ``overrides`` are spec fields that win over config.json."""
+
+    outtype: Literal["auto", "f32", "f16", "bf16", "q8_0"] = "auto"
+    dialect: Dialect = "dflash"
+    shared_tensors: Shared = "omit"
+    tokenizer_pre: str | None = None
+    chat_template: bool = True
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``draft`` is None and ``metadata`` and ``tensors`` are empty where errors leave no plan."""
+
+    spec: Spec
+    dialect: Dialect
+    draft: Draft | None
+    matrices: GGMLType
+    metadata: tuple[KV, ...]
+    tensors: tuple[TensorJob, ...]
+    findings: tuple[Finding, ...]
+    sources: tuple[Path, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity == "error")
+
+
+def plan_for_directory(root: Path, target: Target | None = None, options: Options | None = None) -> Plan:
+    """Plan the conversion of the checkpoint in ``root``.
+
+    Without a target the plan holds no tokenizer. Raises UsageError or InputError where there is
+    nothing to plan (no checkpoint, another family); all other problems are findings.
+    """
+    options = options or Options()
+    checkpoint = open_checkpoint(root)
+    flat, duplicates = flatten(checkpoint.tensors)
+    spec = _match(checkpoint, target)
+    findings = [*checkpoint.findings, *duplicates]
+
+    values = resolve(spec, checkpoint.config, {n: r.shape for n, r in flat.items()}, options.overrides)
+    draft = make_draft(spec, values)
+    places, problems = check_tensors(spec, values.known, flat, checkpoint.config)
+    findings += [*values.findings, *problems]
+    written, notes = _shared(places, flat, target, options)
+    findings += notes
+    tokenizer: tuple[KV, ...] = ()
+    if draft is not None:
+        findings += judge_draft(draft, checkpoint.config) + _pair(draft, target, values.known)
+        if target is not None:
+            tokenizer = _tokenizer(target, draft.vocab_size, options, findings)
+    matrices = resolve_outtype(options.outtype, places, flat)
+    plan = Plan(spec, options.dialect, draft, matrices, (), (), tuple(findings), checkpoint.files)
+    if draft is None or plan.errors:
+        return plan
+    jobs = make_jobs(spec, values.known, written, flat, matrices)
+    names = {job.name for job in jobs}
+    draft = _with_shared(draft, names)
+    kvs = metadata.metadata(options.dialect, draft, checkpoint.provenance, target, matrices, tokenizer)
+    return Plan(spec, options.dialect, draft, matrices, kvs, tuple(jobs), tuple(findings), checkpoint.files)
+
+
+def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:
+    try:
+        return match_spec(checkpoint.config, checkpoint.tensors)
+    except InputError as e:
+        names = {flat_name(name) for name in checkpoint.tensors}
+        if target is None and is_full_model(names):
+            raise InputError(f"{e} Is {checkpoint.root} the target? The draft comes first.") from None
+        raise
+
+
+def _shared(
+    places: list[Place], flat: Mapping[str, TensorRef], target: Target | None, options: Options
+) -> tuple[list[Place], list[Finding]]:
+    """The places to write once the choice about the target's tensors is applied, and its findings."""
+    shared = [place for place in places if place.rule.shared]
+    include = options.shared_tensors == "include"
+    findings: list[Finding] = []
+    if target is not None and not target.is_gguf:
+        for place in shared:
+            findings += pair.judge_shared(flat[place.source], target, included=include)
+    if not include:
+        saved = sum(flat[place.source].nbytes for place in shared)
+        if shared:
+            names = " and ".join(place.source for place in shared)
+            message = f"{names} ({saved / 1e6:,.1f} MB) are borrowed from the target at run time and not written."
+            findings.append(info("shared-omitted", names, message))
+        return [place for place in places if not place.rule.shared], findings
+    names = ", ".join(place.source for place in shared) or "neither"
+    held = {place.gguf for place in shared}
+    if options.dialect == "dspark":
+        message = "the early dspark layout always borrows the target's embeddings and head."
+        findings.append(error("shared-dialect", names, message, "use --shared-tensors omit or --dialect dflash"))
+    elif held == {"token_embd.weight"} and target is not None and target.tied:
+        message = "the embeddings serve as the head too, as in the target; llama.cpp before b10434 refuses such a file."
+        findings.append(warning("shared-tied", names, message))
+    elif held != {"token_embd.weight", "output.weight"}:
+        message = f"embed_tokens and lm_head must be written both or neither; the checkpoint holds {names}."
+        findings.append(error("shared-incomplete", names, message, "use --shared-tensors omit"))
+    return places, findings
+
+
+def _pair(draft: Draft, target: Target | None, known: Mapping[str, Any]) -> list[Finding]:
+    trained = known.get("num_target_layers", 0)
+    findings = pair.judge_taps(draft, target, trained)
+    return findings + (pair.judge_pair(draft, target, trained) if target is not None else [])
+
+
+def _tokenizer(target: Target, vocab_size: int, options: Options, findings: list[Finding]) -> tuple[KV, ...]:
+    from dspark_convert import tokenizer
+
+    try:
+        if target.is_gguf:
+            result = tokenizer.from_gguf(target.path)
+        else:
+            result = tokenizer.from_directory(
+                target.path, vocab_size, pre=options.tokenizer_pre, chat_template=options.chat_template
+            )
+    except InputError as e:
+        # Told together with everything else that is wrong.
+        findings.append(error("tokenizer", target.path.name, str(e)))
+        findings += e.findings
+        return ()
+    findings += result.findings
+    return result.kvs
+
+
+def _with_shared(draft: Draft, names: set[str]) -> Draft:
+    return replace(draft, has_token_embd="token_embd.weight" in names, has_output="output.weight" in names)
+
+
+def refuse(plan: Plan, *, strict: bool) -> None:
+    """Raise InputError carrying all findings if the plan has errors, or with ``strict`` warnings."""
+    bad = [f for f in plan.findings if f.severity == "error" or (strict and f.severity == "warning")]
+    if bad:
+        things = "1 problem" if len(bad) == 1 else f"{len(bad)} problems"
+        raise InputError(f"nothing was written: {things} found.", findings=plan.findings)

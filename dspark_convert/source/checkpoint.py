@@ -1,0 +1,167 @@
+"""A checkpoint directory: its config, every tensor's place, and what is wrong with its files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dspark_convert.errors import InputError, UsageError
+from dspark_convert.findings import Finding, error, warning
+from dspark_convert.jobs import TensorRef
+from dspark_convert.source.jsonfile import read_object
+from dspark_convert.source.provenance import Provenance, provenance
+from dspark_convert.source.safetensors_header import read_header
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """``tensors`` maps the checkpoint's own names to places; nothing but headers was read."""
+
+    root: Path
+    config: dict[str, Any]
+    tensors: dict[str, TensorRef]
+    files: tuple[Path, ...]
+    provenance: Provenance
+    findings: tuple[Finding, ...]
+
+
+def require_directory(path: Path, role: str) -> None:
+    """Raise UsageError unless ``path`` is a directory; ``role`` says which argument it is."""
+    if path.is_dir():
+        return
+    if not path.exists():
+        raise UsageError(f"{role} {path} does not exist.")
+    hint = f"give its directory {path.parent}" if path.suffix == ".safetensors" else "give a directory"
+    raise UsageError(f"{role} {path} is a file, expected a checkpoint directory: {hint}.")
+
+
+def read_config(root: Path, role: str) -> dict[str, Any]:
+    """config.json of ``root``; raises InputError that lists what is there instead."""
+    path = root / "config.json"
+    if not path.is_file():
+        seen = sorted(p.name for p in root.iterdir())
+        listing = ", ".join(seen[:8]) + (f" and {len(seen) - 8} more" if len(seen) > 8 else "")
+        raise InputError(
+            f"{role} {root} has no config.json (it holds {listing or 'nothing'}); give a checkpoint directory."
+        )
+    return read_object(path)
+
+
+def open_checkpoint(root: Path) -> Checkpoint:
+    """Read config and headers of the draft checkpoint in ``root``.
+
+    File problems are collected as findings. Raises UsageError or InputError where there is
+    nothing to go on: no directory, no readable config.json, no safetensors at all.
+    """
+    require_directory(root, "the draft")
+    config = read_config(root, "the draft")
+    shards = sorted(root.glob("*.safetensors"))
+    indexes = sorted(root.glob("*.safetensors.index.json"))
+    findings: list[Finding] = []
+    if not shards and not indexes:
+        other = sorted(p.name for p in root.iterdir() if p.suffix in {".bin", ".pt", ".pth", ".gguf"})
+        have = f"it has {', '.join(other)}; convert these to safetensors" if other else "it holds no weights"
+        raise InputError(f"{root} has no *.safetensors file: {have}.")
+    if len(indexes) > 1:
+        names = ", ".join(p.name for p in indexes)
+        findings.append(error("shard-index", names, f"there are {len(indexes)} index files: {names}.", "keep one"))
+    claimed = _claims(indexes[0], findings) if indexes else None
+    if claimed is None:
+        findings += _families(shards)
+        wanted = shards
+    else:
+        wanted = _wanted(root, claimed, shards, findings)
+
+    tensors: dict[str, TensorRef] = {}
+    for path in wanted:
+        refs, problems = read_header(path)
+        findings += problems
+        for ref in refs:
+            if ref.name in tensors:
+                both = f"{tensors[ref.name].path.name} and {path.name}"
+                message = f"tensor {ref.name!r} stands in two files: {both}."
+                findings.append(error("tensor-duplicate", ref.name, message, "remove the stale file"))
+            tensors.setdefault(ref.name, ref)
+    if claimed is not None:
+        findings += _compare(claimed, tensors, readable={p.name for p in wanted})
+    return Checkpoint(root, config, tensors, tuple(wanted), provenance(root, config), tuple(findings))
+
+
+def _claims(index: Path, findings: list[Finding]) -> dict[str, str]:
+    weight_map = read_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InputError(f"{index} has no weight_map, expected an object of tensor names and file names.")
+    claims: dict[str, str] = {}
+    for tensor, file in weight_map.items():
+        # A name with a path in it would let a repository read files outside its own directory.
+        if not isinstance(file, str) or not file or "\0" in file or Path(file).name != file or "\\" in file:
+            message = f"{index.name} places {tensor!r} in {file!r}, expected a bare file name in the same directory."
+            findings.append(error("shard-index", tensor, message, "do not trust this checkpoint"))
+        else:
+            claims[tensor] = file
+    return claims
+
+
+def _wanted(root: Path, claims: dict[str, str], shards: list[Path], findings: list[Finding]) -> list[Path]:
+    names = sorted(set(claims.values()))
+    missing = [name for name in names if not (root / name).is_file()]
+    if missing:
+        held = sum(1 for file in claims.values() if file in missing)
+        message = f"{len(missing)} of {len(names)} shards are missing ({held} tensors): {', '.join(missing)}."
+        findings.append(error("shard-missing", ", ".join(missing), message, "fetch them into the same directory"))
+    stray = [p.name for p in shards if p.name not in names]
+    if stray:
+        message = f"{', '.join(stray)}: in the directory but not in the index, so not read."
+        findings.append(warning("shard-unlisted", ", ".join(stray), message, "remove what is stale"))
+    return [root / name for name in names if name not in missing]
+
+
+def _compare(claims: dict[str, str], tensors: dict[str, TensorRef], readable: set[str]) -> list[Finding]:
+    findings = []
+    for tensor, file in claims.items():
+        if file in readable and (tensor not in tensors or tensors[tensor].path.name != file):
+            message = f"the index places {tensor!r} in {file}, which does not hold it."
+            findings.append(error("shard-index", tensor, message, "fetch index and shards of one revision"))
+    for tensor, ref in tensors.items():
+        if tensor not in claims:
+            message = f"{ref.path.name} holds {tensor!r}, which the index does not list."
+            findings.append(error("shard-index", tensor, message, "fetch index and shards of one revision"))
+    return findings
+
+
+def _families(shards: list[Path]) -> list[Finding]:
+    """Without an index, shards of two different splits must not be mixed, nor one be missing."""
+    totals: dict[int, set[int]] = {}
+    for path in shards:
+        if match := re.search(r"-(\d{5})-of-(\d{5})\.safetensors$", path.name):
+            totals.setdefault(int(match[2]), set()).add(int(match[1]))
+    if len(totals) > 1:
+        sets = " and ".join(f"-of-{total:05d}" for total in sorted(totals))
+        message = f"the directory holds shards of several splits: {sets}."
+        return [error("shard-families", sets, message, "remove the stale files")]
+    for total, numbers in totals.items():
+        if absent := sorted(set(range(1, total + 1)) - numbers):
+            message = f"{len(absent)} of {total} shards are missing: numbers {', '.join(map(str, absent[:20]))}."
+            return [error("shard-missing", "*.safetensors", message, "fetch them into the same directory")]
+    return []
+
+
+def find_tensor(root: Path, name: str) -> TensorRef | None:
+    """The place of one tensor of the checkpoint in ``root``, reading as few headers as possible.
+
+    None where the checkpoint does not hold it or its files are damaged: for checks that are worth
+    making only if the tensor is at hand.
+    """
+    indexes = sorted(root.glob("*.safetensors.index.json"))
+    shards = sorted(root.glob("*.safetensors"))
+    if indexes:
+        claims = _claims(indexes[0], [])
+        shards = [root / claims[name]] if name in claims and (root / claims[name]).is_file() else []
+    for path in shards:
+        refs, problems = read_header(path)
+        for ref in refs:
+            if ref.name == name and not problems:
+                return ref
+    return None

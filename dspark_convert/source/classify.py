@@ -1,0 +1,44 @@
+"""Says in words what a directory holds when it is not what was asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+#: tensors that only the kind named can have, most telling first
+_EVIDENCE = (
+    (r"mtp\.\d+\.main_proj\.", "a DeepSeek-V4 checkpoint with DSpark stages in it"),
+    (r"mtp\.\d+\.(enorm|hnorm|eh_proj)", "a checkpoint with ordinary MTP layers and no DSpark draft"),
+    (r"candidate_selector\.", "a DFlash2 draft"),
+    (r"log_snr_", "a DSpark draft with log-SNR conditioning (Bonsai), which llama.cpp cannot run"),
+    (r"(logit_head\.)?markov_head\.", "a DSpark draft"),
+    (r"(fc|hidden_norm)\.weight", "a DFlash draft"),
+)
+
+
+def is_draft(names: Collection[str]) -> bool:
+    """Whether the tensor names (without ``model.``) are those of a draft with taps."""
+    return "fc.weight" in names and ("hidden_norm.weight" in names or "layers.0.self_attn.q_proj.weight" in names)
+
+
+def is_full_model(names: Collection[str]) -> bool:
+    """Whether they are those of a language model that stands on its own."""
+    return "fc.weight" not in names and "embed_tokens.weight" in names and any(n.startswith("layers.0.") for n in names)
+
+
+def describe(config: Mapping[str, Any], names: Collection[str]) -> str:
+    """A noun phrase: what the checkpoint with this config and these tensor names is."""
+    declared = config.get("architectures")
+    label = ", ".join(map(str, declared)) if isinstance(declared, list) and declared else "no architecture named"
+    for pattern, what in _EVIDENCE:
+        if any(re.match(pattern, name) for name in names):
+            return f"{what} ({label})"
+    if is_full_model(names):
+        layers = {m[1] for n in names if (m := re.match(r"layers\.(\d+)\.", n))}
+        return f"a full model ({label}, {len(layers)} layers), not a DSpark draft"
+    if any(".lora_A." in name for name in names):
+        return "a LoRA adapter, not a DSpark draft"
+    if not names:
+        return f"a checkpoint without tensors ({label})"
+    return f"no draft that this tool knows ({label}; tensors such as {min(names)})"

@@ -1,0 +1,92 @@
+"""Bounded reading of the JSON files that strangers write: config.json, indexes, tokenizers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dspark_convert.errors import InputError
+
+#: config.json and index files are kilobytes to a few megabytes; more is not what it claims to be
+MAX_JSON_BYTES = 64 * 2**20
+#: no published file nests deeper than 10; Python's parser recurses
+MAX_JSON_DEPTH = 100
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"key {key!r} stands there twice")
+            seen.add(key)
+    return result
+
+
+def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
+    """The JSON object in ``text``; a BOM is accepted.
+
+    Raises InputError naming ``where`` with line and column for bad syntax, a duplicate key,
+    too deep nesting, or a top level that is no object.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
+        value = json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as e:
+        raise InputError(
+            f"{where} is not valid JSON: {e.msg} at line {e.lineno}, column {e.colno}; repair or fetch it again."
+        ) from None
+    except UnicodeDecodeError as e:
+        raise InputError(f"{where} is not UTF-8 text (byte {e.start}); fetch it again.") from None
+    except RecursionError:
+        raise InputError(f"{where} nests too deeply to be what it claims to be.") from None
+    except ValueError as e:
+        raise InputError(f"{where} is ambiguous: {e}; keep one of them.") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{where} holds a JSON {type(value).__name__}, expected an object.")
+    if _depth(value) > MAX_JSON_DEPTH:
+        raise InputError(f"{where} nests more than {MAX_JSON_DEPTH} levels deep.")
+    return value
+
+
+def _depth(value: Any) -> int:
+    deepest, stack = 0, [(value, 1)]
+    while stack:
+        item, level = stack.pop()
+        deepest = max(deepest, level)
+        if level > MAX_JSON_DEPTH:
+            return level
+        children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        stack.extend((child, level + 1) for child in children if isinstance(child, dict | list))
+    return deepest
+
+
+def read_object(path: Path, *, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """The JSON object in the file ``path``; raises InputError as ``parse_object`` does."""
+    try:
+        size = path.stat().st_size
+        if size > limit:
+            raise InputError(f"{path} has {size} bytes; a JSON file of its kind has at most {limit}.")
+        data = path.read_bytes()
+    except OSError as e:
+        raise InputError(f"{path} cannot be read: {e.strerror or e}.") from None
+    if disguise := disguised(data):
+        raise InputError(f"{path} is {disguise}, not JSON; fetch the real file.")
+    return parse_object(data, str(path))
+
+
+def disguised(head: bytes) -> str | None:
+    """What a file really is when a download went wrong, by its first bytes; None if nothing odd."""
+    start = head[:512].lstrip(b"\xef\xbb\xbf \r\n\t")
+    if not head:
+        return "an empty file"
+    if start.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer (run `git lfs pull` in its repository)"
+    if start[:9].lower() == b"<!doctype" or start[:5].lower() == b"<html":
+        return "an HTML page"
+    if start.startswith((b'{"error"', b"Entry not found", b"Repository not found", b"Access to ")):
+        return "an error message of the hub"
+    return None

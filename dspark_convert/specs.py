@@ -1,0 +1,169 @@
+"""Loads the arch specs and decides which one a checkpoint belongs to."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from dspark_convert.errors import InputError
+from dspark_convert.source.classify import describe
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    sources: tuple[str, ...]
+    type: str
+    min: float | None
+    max: float | None
+    choices: tuple[str, ...]
+    formula: str | None
+    check: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Require:
+    key: str
+    allow: tuple[Any, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class TensorRule:
+    """``source`` and ``gguf`` may hold ``{layer}``; ``shape`` is row-major, as formulas."""
+
+    source: str
+    gguf: str
+    shape: tuple[str, ...]
+    when: str = "True"
+    gguf_columns: str | None = None
+    shared: bool = False
+    optional: bool = False
+
+    @property
+    def per_layer(self) -> bool:
+        return "{layer}" in self.source
+
+
+@dataclass(frozen=True)
+class ZerosRule:
+    gguf: str
+    shape: tuple[str, ...]
+    when: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class NameRule:
+    source: str
+    reason: str
+    unless_zero: bool = False
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One family; the parts are documented in ``arch_specs``."""
+
+    name: str
+    title: str
+    backbone: str
+    rope_style: str
+    tap_offset: int
+    architectures: tuple[str, ...]
+    required_tensors: tuple[str, ...]
+    foreign_tensors: tuple[str, ...]
+    fields: tuple[Field, ...]
+    derived: tuple[tuple[str, str], ...]
+    require: tuple[Require, ...]
+    inert: tuple[str, ...]
+    tensors: tuple[TensorRule, ...]
+    zeros: tuple[ZerosRule, ...]
+    drop: tuple[NameRule, ...]
+    refuse: tuple[NameRule, ...]
+
+
+def parse_spec(table: dict[str, Any]) -> Spec:
+    """A spec from its TOML table; a missing or unknown key is a KeyError or TypeError (our own bug)."""
+    recognise = table["recognise"]
+    return Spec(
+        name=table["name"],
+        title=table["title"],
+        backbone=table["backbone"],
+        rope_style=table["rope_style"],
+        tap_offset=table["tap_offset"],
+        architectures=tuple(recognise["architectures"]),
+        required_tensors=tuple(recognise["tensors"]),
+        foreign_tensors=tuple(recognise["unless_tensors"]),
+        fields=tuple(_field(name, entry) for name, entry in table["fields"].items()),
+        derived=tuple(table["derived"].items()),
+        require=tuple(Require(r["key"], tuple(r["allow"]), r["reason"]) for r in table["require"]),
+        inert=tuple(table["config"]["inert"]),
+        tensors=tuple(TensorRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in table["tensor"]),
+        zeros=tuple(ZerosRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in table.get("zeros", [])),
+        drop=tuple(NameRule(**entry) for entry in table.get("drop", [])),
+        refuse=tuple(NameRule(**entry) for entry in table.get("refuse", [])),
+    )
+
+
+def _field(name: str, entry: dict[str, Any]) -> Field:
+    return Field(
+        name=name,
+        sources=tuple(entry["from"]),
+        type=entry["type"],
+        min=entry.get("min"),
+        max=entry.get("max"),
+        choices=tuple(entry.get("choices", ())),
+        formula=entry.get("formula"),
+        check=entry.get("check"),
+        reason=entry.get("reason", ""),
+    )
+
+
+@cache
+def load_specs() -> tuple[Spec, ...]:
+    """Every spec of the package ``arch_specs``, by file name."""
+    tables = sorted((f for f in files("arch_specs").iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    return tuple(parse_spec(tomllib.loads(f.read_text("utf-8"))) for f in tables)
+
+
+def flat_name(name: str) -> str:
+    """A tensor's name without the ``model.`` that some trainers put in front."""
+    return name.removeprefix("model.")
+
+
+def match_spec(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Spec:
+    """The spec of the checkpoint with this config and these tensor names.
+
+    Raises InputError that says what the checkpoint is instead.
+    """
+    declared = config.get("architectures")
+    names = {flat_name(name) for name in tensors}
+    known = sorted(a for spec in load_specs() for a in spec.architectures)
+    what = describe(config, names)
+    if not isinstance(declared, list) or not declared:
+        raise InputError(
+            f"config.json names no architectures (the checkpoint looks like {what}); "
+            f"expected one of {', '.join(known)}."
+        )
+    for spec in load_specs():
+        if not any(architecture in spec.architectures for architecture in declared):
+            continue
+        foreign = [n for n in sorted(names) if any(fnmatchcase(n, p) for p in spec.foreign_tensors)]
+        if foreign:
+            raise InputError(
+                f"this is {what}: it holds {foreign[0]} and is no {spec.title}; no spec of this version covers it."
+            )
+        if not any(name in names for name in spec.required_tensors):
+            missing = ", ".join(spec.required_tensors)
+            raise InputError(
+                f"config.json says {', '.join(declared)}, but the tensors are those of {what} "
+                f"(none of {missing} is there)."
+            )
+        return spec
+    raise InputError(f"this is {what}; this version converts {', '.join(known)}.")

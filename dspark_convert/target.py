@@ -1,0 +1,103 @@
+"""What the conversion needs to know of the target model: a Hugging Face directory or a GGUF."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dspark_convert.errors import InputError, UsageError
+from dspark_convert.source.checkpoint import read_config, require_directory
+from dspark_convert.source.provenance import Provenance, provenance
+
+
+@dataclass(frozen=True)
+class Target:
+    """``n_layer``, ``hidden_size``, ``vocab_size`` are None where the target does not say.
+
+    ``tied``: the head is the embedding table; ``mrope``: positions have several axes;
+    ``transforms``: metadata keys that say its embeddings are stored transformed.
+    """
+
+    path: Path
+    is_gguf: bool
+    architecture: str
+    provenance: Provenance
+    hidden_size: int | None
+    n_layer: int | None
+    vocab_size: int | None
+    tied: bool | None
+    mrope: bool
+    transforms: tuple[str, ...] = ()
+
+
+def _size(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def open_target_directory(root: Path) -> Target:
+    """Read the target's config.json (``text_config`` where there is one).
+
+    Raises UsageError or InputError if it is no directory, has no config, or is a draft itself.
+    """
+    require_directory(root, "the target")
+    whole = read_config(root, "the target")
+    text = whole.get("text_config")
+    config: Mapping[str, Any] = {**whole, **text} if isinstance(text, dict) else whole
+    names = config.get("architectures")
+    architecture = str(names[0]) if isinstance(names, list) and names else "unknown"
+    if "DSpark" in architecture or "DFlash" in architecture:
+        raise InputError(
+            f"the target {root} is itself a draft ({architecture}); give the directory of the model that it drafts for."
+        )
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    return Target(
+        path=root,
+        is_gguf=False,
+        architecture=str(config.get("model_type") or architecture),
+        provenance=provenance(root, whole),
+        hidden_size=_size(config.get("hidden_size")),
+        n_layer=_size(config.get("num_hidden_layers")),
+        vocab_size=_size(config.get("vocab_size")),
+        tied=config.get("tie_word_embeddings") is True,
+        mrope=isinstance(rope, dict) and "mrope_section" in rope,
+    )
+
+
+def open_target_gguf(path: Path) -> Target:
+    """Read the header of a target GGUF.
+
+    Raises UsageError if ``path`` is no file, InputError if it is no GGUF or a draft.
+    """
+    from dspark_convert.ggufio.reader import open_gguf
+
+    if not path.is_file():
+        what = "is a directory; give it to --target-model-dir" if path.is_dir() else "does not exist"
+        raise UsageError(f"the target {path} {what}.")
+    with open_gguf(path) as gguf:
+        metadata = gguf.metadata
+        architecture = str(metadata.get("general.architecture", "unknown"))
+        if architecture in ("dflash", "dspark"):
+            raise InputError(
+                f"the target {path} is itself a draft ({architecture}); give the model that it drafts for."
+            )
+        tokens = metadata.get("tokenizer.ggml.tokens")
+        sections = metadata.get(f"{architecture}.rope.dimension_sections")
+        name = metadata.get("general.name")
+        url = metadata.get("general.source.huggingface.repository")
+        return Target(
+            path=path,
+            is_gguf=True,
+            architecture=architecture,
+            provenance=Provenance(
+                name=name if isinstance(name, str) and name else path.stem,
+                repo=url if isinstance(url, str) else None,
+            ),
+            hidden_size=_size(metadata.get(f"{architecture}.embedding_length")),
+            n_layer=_size(metadata.get(f"{architecture}.block_count")),
+            vocab_size=len(tokens) if tokens is not None else None,
+            tied=not any(tensor.name == "output.weight" for tensor in gguf.tensors),
+            mrope=sections is not None and any(sections),
+            transforms=tuple(key for key in metadata if ".hadamard." in key),
+        )
