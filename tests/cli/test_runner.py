@@ -93,9 +93,7 @@ def test_an_error_under_json_is_json_too(tmp_path: Path) -> None:
     assert json.loads(out) == {
         "schema": "dspark-test/1",
         "error": {"message": "Bad \x1b file.", "exit_code": 3},
-        "findings": [
-            {"rule": "a-rule", "severity": "error", "where": "fc", "message": "is bad", "fix": "mend it"}
-        ],
+        "findings": [{"rule": "a-rule", "severity": "error", "where": "fc", "message": "is bad", "fix": "mend it"}],
     }
 
 

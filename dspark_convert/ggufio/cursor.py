@@ -1,0 +1,76 @@
+"""A position in a mapped GGUF header that can never run past its end, and the limits it keeps.
+
+Every count and length is compared with the bytes that are left before anything is allocated, so
+that a hostile header costs no more than a small multiple of its own size.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from dspark_convert.errors import InputError
+
+#: the GGUF specification: keys are at most 2^16 - 1 bytes
+MAX_KEY_BYTES = 65_535
+#: ggml's GGML_MAX_NAME is 64 with the final NUL; llama.cpp refuses longer names
+MAX_TENSOR_NAME_BYTES = 63
+#: ggml's GGML_MAX_DIMS
+MAX_DIMENSIONS = 4
+#: no published file nests arrays and llama.cpp refuses it; a few levels are read so as to say so
+MAX_ARRAY_NESTING = 4
+#: published files have under 100 entries; an entry of 13 bytes costs some 500 bytes of objects here
+MAX_METADATA_ENTRIES = 65_536
+#: the largest published models have some 3,000 tensors; same reason as above
+MAX_TENSORS = 262_144
+#: an entry is at least key length (8), key (0), type (4), value (1)
+MIN_ENTRY_BYTES = 13
+#: a tensor is at least name length (8), name (0), dimension count (4), type (4), offset (8)
+MIN_TENSOR_BYTES = 24
+#: larger alignments serve nothing and would let a tiny file claim huge padding
+MAX_ALIGNMENT = 1 << 20
+
+
+class Cursor:
+    """Reads integers and strings at ``pos`` of ``view``, a file of ``name`` in byte ``order``."""
+
+    def __init__(self, view: memoryview, name: str, order: str, pos: int) -> None:
+        self.view = view
+        self.name = name
+        self.order = order
+        self.pos = pos
+        self.size = len(view)
+        self._u32 = struct.Struct(f"{order}I")
+        self.u64_struct = struct.Struct(f"{order}Q")
+
+    def fail(self, what: str, at: int | None = None) -> InputError:
+        """The error to raise: ``what`` is wrong at byte ``at`` (default: here)."""
+        where = self.pos if at is None else at
+        return InputError(f"{self.name}: at byte {where}, {what}.")
+
+    @property
+    def left(self) -> int:
+        return self.size - self.pos
+
+    def take(self, count: int, what: str) -> int:
+        """Step over ``count`` bytes of ``what``; returns where they begin."""
+        if count > self.left:
+            raise self.fail(
+                f"{what} needs {count:,} bytes and the file has {self.left:,} left: it is cut short or damaged"
+            )
+        start = self.pos
+        self.pos += count
+        return start
+
+    def u32(self, what: str) -> int:
+        value: int = self._u32.unpack_from(self.view, self.take(4, what))[0]
+        return value
+
+    def u64(self, what: str) -> int:
+        value: int = self.u64_struct.unpack_from(self.view, self.take(8, what))[0]
+        return value
+
+    def string(self, what: str) -> bytes:
+        """The bytes of a length-prefixed string."""
+        length = self.u64(f"the length of {what}")
+        start = self.take(length, what)
+        return bytes(self.view[start : start + length])

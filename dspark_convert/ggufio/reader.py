@@ -1,0 +1,231 @@
+"""Read a GGUF file: mapped, bounds-checked, nothing decoded before it is asked for.
+
+The file may come from a stranger. What cannot be read at all raises InputError with the byte
+where it went wrong; what can be read although llama.cpp would refuse it is a finding.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from dspark_convert.errors import InputError
+from dspark_convert.findings import Finding, error
+from dspark_convert.ggufio import cursor as limits
+from dspark_convert.ggufio.cursor import Cursor
+from dspark_convert.ggufio.layout import check_layout
+from dspark_convert.ggufio.sniff import require_gguf
+from dspark_convert.ggufio.types import BLOCKS, GGUF_DEFAULT_ALIGNMENT, KV, GGMLType, ValueType, tensor_nbytes
+from dspark_convert.ggufio.values import SCALAR_SIZES, Entry, Metadata, decode_text, read_type, skip_array
+
+ByteOrder = Literal["little", "big"]
+
+READABLE_VERSIONS = (2, 3)
+
+
+@dataclass(frozen=True)
+class GGUFTensor:
+    """A tensor in a file.
+
+    ``shape`` is in ggml order (ne0, the row length, first); ``type`` is a plain int if mainline
+    ggml does not define that number; ``offset`` is the absolute byte where the data begins;
+    ``nbytes`` is 0 if the type is unknown or the rows do not fill its blocks.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLType | int
+    offset: int
+    nbytes: int
+
+    @property
+    def type_name(self) -> str:
+        return self.type.name if isinstance(self.type, GGMLType) else f"unknown type {self.type}"
+
+
+class GGUFFile:
+    """An open GGUF file. Close it, or use it in a ``with``; views into it die with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = require_gguf(path)
+        self.findings: tuple[Finding, ...] = ()
+        with path.open("rb") as stream:
+            self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        self._view = memoryview(self._map)
+        try:
+            self._parse()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        # A caller may still hold a view; then the mapping lives until that view is gone.
+        with suppress(BufferError):
+            self._view.release()
+            self._map.close()
+
+    def kv(self, key: str) -> KV:
+        """The metadata entry ``key`` with its encoded bytes; KeyError if it is absent."""
+        return self.metadata.kv(key)
+
+    def tensor(self, name: str) -> GGUFTensor | None:
+        """The tensor of that name (the first, if a broken file has two), or None."""
+        return self._by_name.get(name)
+
+    def data(self, tensor: GGUFTensor) -> memoryview:
+        """The encoded bytes of ``tensor``, mapped; InputError if they are not all in the file."""
+        if not tensor.nbytes or tensor.offset + tensor.nbytes > self.size:
+            raise InputError(
+                f"{self.path}: tensor {tensor.name} ({tensor.type_name}, {list(tensor.shape)}) cannot be read:"
+                f" its type is unknown or its data is not within the file's {self.size:,} bytes."
+            )
+        return self._view[tensor.offset : tensor.offset + tensor.nbytes]
+
+    def require_sound(self) -> None:
+        """Raise InputError, with the findings, if llama.cpp would refuse this file as a GGUF."""
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        if errors:
+            raise InputError(f"{self.path} is damaged: {errors[0].message}.", findings=errors)
+
+    def _parse(self) -> None:
+        order = self._read_version()
+        cursor = Cursor(self._view, str(self.path), order, 8)
+        tensor_count = cursor.u64("the tensor count")
+        entry_count = cursor.u64("the metadata count")
+        self._bound(cursor, entry_count, "metadata entries", limits.MAX_METADATA_ENTRIES, limits.MIN_ENTRY_BYTES)
+        found: list[Finding] = []
+        entries = self._read_entries(cursor, entry_count, found)
+        self.metadata = Metadata(self._view, str(self.path), order, entries)
+        self.alignment = self._read_alignment(cursor)
+        self._bound(cursor, tensor_count, "tensors", limits.MAX_TENSORS, limits.MIN_TENSOR_BYTES)
+        raw = [self._read_tensor(cursor, index, found) for index in range(tensor_count)]
+        self.data_offset = -(-cursor.pos // self.alignment) * self.alignment
+        self.tensors = tuple(self._place(tensor) for tensor in raw)
+        self._by_name: dict[str, GGUFTensor] = {}
+        for tensor in self.tensors:
+            self._by_name.setdefault(tensor.name, tensor)
+        self.findings = (*found, *check_layout(self.tensors, self.data_offset, self.alignment, self.size))
+
+    def _read_version(self) -> str:
+        if self.size < 8:
+            raise InputError(f"{self.path} is cut short: a GGUF file has more than {self.size} bytes.")
+        for order, name in (("<", "little"), (">", "big")):
+            version = struct.unpack_from(f"{order}I", self._view, 4)[0]
+            if version in READABLE_VERSIONS:
+                self.version: int = version
+                self.byte_order: ByteOrder = "little" if name == "little" else "big"
+                return order
+        version = struct.unpack_from("<I", self._view, 4)[0]
+        hint = "too old, convert the model anew" if version == 1 else "newer than this tool, or damaged"
+        raise InputError(f"{self.path}: GGUF version {version} cannot be read (2 and 3 can): it is {hint}.")
+
+    @staticmethod
+    def _bound(cursor: Cursor, count: int, what: str, most: int, smallest: int) -> None:
+        if count > cursor.left // smallest:
+            raise cursor.fail(
+                f"{count:,} {what} are announced, which {cursor.left:,} remaining bytes cannot hold:"
+                " the file is cut short or damaged"
+            )
+        if count > most:
+            raise cursor.fail(f"{count:,} {what} are announced; more than {most:,} are not read")
+
+    def _read_entries(self, cursor: Cursor, count: int, found: list[Finding]) -> dict[str, Entry]:
+        entries: dict[str, Entry] = {}
+        for index in range(count):
+            at = cursor.pos
+            key_bytes = cursor.string(f"the key of metadata entry {index}")
+            if not 0 < len(key_bytes) <= limits.MAX_KEY_BYTES:
+                raise cursor.fail(f"the key of metadata entry {index} has {len(key_bytes):,} bytes (1 to 65,535)", at)
+            key = decode_text(key_bytes)
+            if not _is_utf8(key_bytes):
+                found.append(error("bad-utf8", key, f"the key at byte {at} is not UTF-8"))
+            entry = self._read_entry(cursor, key)
+            if entry.type is ValueType.STRING and not _is_utf8(self._view[entry.start + 8 : entry.end]):
+                found.append(error("bad-utf8", key, f"the text at byte {entry.start + 8} is not UTF-8"))
+            if entry.array and entry.array.item_type is ValueType.ARRAY:
+                found.append(error("nested-array", key, "an array of arrays, which llama.cpp does not read"))
+            if key in entries:
+                found.append(error("duplicate-key", key, f"the key occurs again at byte {at}; the first one counts"))
+            entries.setdefault(key, entry)
+        return entries
+
+    @staticmethod
+    def _read_entry(cursor: Cursor, key: str) -> Entry:
+        kind = read_type(cursor, key)
+        start = cursor.pos
+        if kind is ValueType.ARRAY:
+            head = skip_array(cursor, key)
+            return Entry(key, kind, start, cursor.pos, head)
+        size = cursor.u64(f"the length of {key}") if kind is ValueType.STRING else SCALAR_SIZES[kind]
+        cursor.take(size, f"the value of {key}")
+        return Entry(key, kind, start, cursor.pos)
+
+    def _read_alignment(self, cursor: Cursor) -> int:
+        entry = self.metadata.entries.get("general.alignment")
+        if entry is None:
+            return GGUF_DEFAULT_ALIGNMENT
+        value = self.metadata["general.alignment"]
+        power_of_two = entry.type is ValueType.UINT32 and 0 < value <= limits.MAX_ALIGNMENT and not value & (value - 1)
+        if not power_of_two:
+            shown = f"{value} ({entry.type.name})" if not entry.array else "an array"
+            raise cursor.fail(f"general.alignment is {shown}; it has to be a UINT32 power of two", entry.start)
+        return int(value)
+
+    def _read_tensor(self, cursor: Cursor, index: int, found: list[Finding]) -> GGUFTensor:
+        at = cursor.pos
+        name_bytes = cursor.string(f"the name of tensor {index}")
+        name = decode_text(name_bytes[: limits.MAX_KEY_BYTES])
+        if not 0 < len(name_bytes) <= limits.MAX_TENSOR_NAME_BYTES:
+            message = f"the name has {len(name_bytes):,} bytes; llama.cpp takes 1 to {limits.MAX_TENSOR_NAME_BYTES}"
+            found.append(error("tensor-name", name, message))
+        if not _is_utf8(name_bytes):
+            found.append(error("bad-utf8", name, f"the tensor name at byte {at} is not UTF-8"))
+        dimensions = cursor.u32(f"the dimension count of tensor {name}")
+        if dimensions > limits.MAX_DIMENSIONS:
+            raise cursor.fail(
+                f"tensor {name} has {dimensions:,} dimensions; ggml has at most {limits.MAX_DIMENSIONS}", cursor.pos - 4
+            )
+        shape = tuple(cursor.u64(f"the shape of tensor {name}") for _ in range(dimensions)) or (1,)
+        number = cursor.u32(f"the type of tensor {name}")
+        offset = cursor.u64(f"the offset of tensor {name}")
+        kind = GGMLType(number) if number in BLOCKS else number
+        return GGUFTensor(name, shape, kind, offset, 0)
+
+    def _place(self, tensor: GGUFTensor) -> GGUFTensor:
+        nbytes = 0
+        if isinstance(tensor.type, GGMLType):
+            with suppress(ValueError):
+                nbytes = tensor_nbytes(tensor.type, tensor.shape)
+        return GGUFTensor(tensor.name, tensor.shape, tensor.type, self.data_offset + tensor.offset, nbytes)
+
+
+def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
+    """Open a GGUF file (v2 or v3, either byte order).
+
+    Raises InputError if it is something else or its header is damaged, EnvironmentFault if it
+    may not be read. What is odd but readable is in the result's ``findings``.
+    """
+    return GGUFFile(Path(path))
+
+
+def _is_utf8(data: bytes | memoryview) -> bool:
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
