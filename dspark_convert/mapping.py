@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import Any
 
 from dspark_convert.findings import Finding, error, info
@@ -52,20 +53,27 @@ def expand(spec: Spec, known: Mapping[str, Any], shapes: Mapping[str, tuple[int,
     Where a size is unknown (a field is missing or bad) ``shape`` is None and the tensor counts
     as wanted if it is there.
     """
-    for rule in spec.tensors:
-        layers = range(known.get("n_layer", 0)) if rule.per_layer else range(1)
-        for layer in layers:
-            source, gguf = rule.source.replace("{layer}", str(layer)), rule.gguf.replace("{layer}", str(layer))
-            try:
-                wanted = bool(evaluate(rule.when, known, shapes))
-            except FormulaError:
-                wanted = source in shapes
-            try:
-                shape = tuple(evaluate(axis, known, shapes) for axis in rule.shape)
-                columns = evaluate(rule.gguf_columns, known, shapes) if rule.gguf_columns else shape[-1]
-            except FormulaError:
-                shape, columns = None, None
-            yield Place(rule, source, gguf, shape, columns), wanted
+    for per_layer, group in groupby(spec.tensors, key=lambda rule: rule.per_layer):
+        rules = list(group)
+        for layer in range(known.get("n_layer", 0)) if per_layer else range(1):
+            for rule in rules:
+                yield _place(rule, layer, known, shapes)
+
+
+def _place(
+    rule: TensorRule, layer: int, known: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Place, bool]:
+    source, gguf = rule.source.replace("{layer}", str(layer)), rule.gguf.replace("{layer}", str(layer))
+    try:
+        wanted = bool(evaluate(rule.when, known, shapes))
+    except FormulaError:
+        wanted = source in shapes
+    try:
+        shape = tuple(evaluate(axis, known, shapes) for axis in rule.shape)
+        columns = evaluate(rule.gguf_columns, known, shapes) if rule.gguf_columns else shape[-1]
+    except FormulaError:
+        return Place(rule, source, gguf, None, None), wanted
+    return Place(rule, source, gguf, shape, columns), wanted
 
 
 def check_tensors(

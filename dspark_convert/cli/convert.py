@@ -1,0 +1,175 @@
+"""dspark-convert: a draft checkpoint becomes a GGUF."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dspark_convert.cli.output import Output
+from dspark_convert.cli.runner import VersionFlag, run
+
+if TYPE_CHECKING:
+    from dspark_convert.convert import Prepared
+    from dspark_convert.ggufio.writer import Written
+    from dspark_convert.runtime.validation import ValidationReport
+
+
+class Outtype(StrEnum):
+    AUTO = "auto"
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    Q8_0 = "q8_0"
+
+
+class Dialect(StrEnum):
+    DFLASH = "dflash"
+    DSPARK = "dspark"
+
+
+class SharedTensors(StrEnum):
+    OMIT = "omit"
+    INCLUDE = "include"
+
+
+def convert(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Directory of the draft checkpoint.")],
+    target_model_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The target's directory: tokenizer and checks of fit.")
+    ] = None,
+    target_gguf: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The target as GGUF: the same, copied from there; for --verify.")
+    ] = None,
+    outfile: Annotated[
+        Path | None,
+        typer.Option("--outfile", "-o", metavar="PATH", help="File or directory; default dspark-<Target>-<TYPE>.gguf."),
+    ] = None,
+    outtype: Annotated[Outtype, typer.Option(help="Type of the matrices; auto keeps BF16.")] = Outtype.AUTO,
+    dialect: Annotated[
+        Dialect, typer.Option(help="dflash: today's llama.cpp; dspark: its first revisions with DSpark.")
+    ] = Dialect.DFLASH,
+    shared_tensors: Annotated[
+        SharedTensors, typer.Option(help="Embeddings and head: borrow the target's, or write the draft's.")
+    ] = SharedTensors.OMIT,
+    tokenizer_pre: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the pre-tokenizer, where it is not recognised.")
+    ] = None,
+    no_chat_template: Annotated[bool, typer.Option("--no-chat-template", help="Leave the template out.")] = False,
+    mask_token_id: Annotated[
+        int | None, typer.Option(metavar="ID", help="Mask token, where the config is silent or wrong.")
+    ] = None,
+    sample_from_anchor: Annotated[
+        bool | None, typer.Option("--sample-from-anchor/--no-sample-from-anchor", help="Whether slot 0 predicts.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and check; write nothing.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run the file on --target-gguf afterwards, as dspark-validate does.")
+    ] = False,
+    lib: Annotated[Path | None, typer.Option(metavar="PATH", help="llama.cpp library for --verify.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print plan, findings and output as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    version: VersionFlag = False,  # noqa: ARG001 - its callback prints and exits
+) -> int:
+    """Write the DSpark draft in MODEL as a GGUF that llama.cpp runs beside its target."""
+    from dspark_convert.convert import Request, prepare, write
+    from dspark_convert.errors import UsageError
+    from dspark_convert.plan import Options
+
+    if verify and target_gguf is None:
+        raise UsageError("--verify runs the draft with its target: give it with --target-gguf FILE.")
+    if verify and dry_run:
+        raise UsageError("--verify needs a written file, --dry-run writes none: leave one of them out.")
+    if verify and dialect is Dialect.DSPARK:
+        raise UsageError("--verify cannot run the dspark dialect, which no released llama.cpp loads: leave it out.")
+    overrides = {"mask_token_id": mask_token_id, "sample_from_anchor": sample_from_anchor}
+    options = Options(
+        outtype=outtype.value,
+        dialect=dialect.value,
+        shared_tensors=shared_tensors.value,
+        tokenizer_pre=tokenizer_pre,
+        chat_template=not no_chat_template,
+        overrides={name: value for name, value in overrides.items() if value is not None},
+    )
+    out = Output(json=json, quiet=quiet)
+    request = Request(model, target_model_dir, target_gguf, outfile, options, force, strict)
+    prepared = prepare(request, dry_run=dry_run)
+    out.findings(prepared.plan.findings)
+    if dry_run:
+        _show_plan(out, prepared)
+        out.json(_document(prepared, None, None))
+        return 0
+    done = 0
+    with out.progress("writing", sum(job.nbytes for job in prepared.plan.tensors)) as advance:
+
+        def progress(written: int, _total: int) -> None:
+            nonlocal done
+            advance(written - done)
+            done = written
+
+        result = write(prepared, force=force, progress=progress)
+    report = None
+    _show_result(out, prepared, result)
+    if verify:
+        from dspark_convert.cli.validate import show_report
+        from dspark_convert.runtime.validation import validate
+
+        assert target_gguf is not None  # noqa: S101 - checked above
+        report = validate(result.path, target_gguf, lib=lib)
+        show_report(out, report)
+    out.json(_document(prepared, result, report))
+    return 0 if report is None or report.passed else 1
+
+
+def _document(prepared: Prepared, result: Written | None, report: ValidationReport | None) -> dict[str, Any]:
+    plan = prepared.plan
+    return {
+        "schema": "dspark-convert/1",
+        "plan": {
+            "metadata": {kv.key: kv.value for kv in plan.metadata},
+            "tensors": [
+                {"name": job.name, "type": job.type.name, "shape": list(job.shape), "bytes": job.nbytes}
+                for job in plan.tensors
+            ],
+        },
+        "findings": [finding.to_json() for finding in plan.findings],
+        "output": None
+        if result is None
+        else {"path": str(result.path), "bytes": result.nbytes, "sha256": result.sha256},
+        "validation": None if report is None else report.to_json(),
+    }
+
+
+def _show_plan(out: Output, prepared: Prepared) -> None:
+    plan = prepared.plan
+    rows = [
+        (
+            job.name,
+            job.type.name,
+            " x ".join(map(str, job.shape)),
+            f"{job.nbytes:,}",
+            job.source.name if job.source else "",
+        )
+        for job in plan.tensors
+    ]
+    out.table(("tensor", "type", "shape", "bytes", "from"), rows, right="bytes")
+    total = sum(job.nbytes for job in plan.tensors)
+    name = prepared.path or "no file: there is no target to take a tokenizer from"
+    out.human(f"\n{len(plan.tensors)} tensors, {total:,} bytes of data, {len(plan.metadata)} key/values -> {name}")
+
+
+def _show_result(out: Output, prepared: Prepared, result: Written) -> None:
+    count = len(prepared.plan.tensors)
+    out.human(f"{result.path}: {result.nbytes:,} bytes, {count} tensors, {prepared.plan.matrices.name}")
+
+
+def main() -> None:
+    run(convert, "dspark-convert")
+
+
+if __name__ == "__main__":
+    main()

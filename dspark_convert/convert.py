@@ -1,0 +1,98 @@
+"""A conversion from its arguments to a file: plan, refuse or write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dspark_convert.errors import UsageError
+from dspark_convert.ggufio.output import check_output
+from dspark_convert.plan import Options, Plan, plan_for_directory, refuse
+from dspark_convert.target import Target, open_target_directory, open_target_gguf
+
+if TYPE_CHECKING:
+    from dspark_convert.ggufio.writer import Written
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to convert and where to. ``outfile`` None or a directory means the default name."""
+
+    model: Path
+    target_dir: Path | None
+    target_gguf: Path | None
+    outfile: Path | None
+    options: Options
+    force: bool = False
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan without errors and the path that it will be written to (None if there is no target)."""
+
+    plan: Plan
+    path: Path | None
+
+
+def prepare(request: Request, *, dry_run: bool = False) -> Prepared:
+    """Plan the conversion and check everything that can be checked before writing.
+
+    Raises UsageError, InputError (with all findings) or EnvironmentFault; nothing was written then.
+    """
+    _require_model(request.model)
+    target = open_target(request)
+    if target is None and not dry_run:
+        raise UsageError(
+            "the draft has no tokenizer of its own: give its target with --target-model-dir DIR or --target-gguf FILE."
+        )
+    if request.outfile is not None and not request.outfile.is_dir() and not dry_run:
+        check_output(request.outfile, [], request.force)
+    plan = plan_for_directory(request.model, target, request.options)
+    refuse(plan, strict=request.strict)
+    path = _outfile(request, plan, target)
+    if path is not None and not dry_run:
+        inputs = [*plan.sources, *(p for p in (request.target_gguf,) if p)]
+        check_output(path, inputs, request.force)
+    return Prepared(plan, path)
+
+
+def open_target(request: Request) -> Target | None:
+    """The target that tokenizer and pair checks use: the directory if there is one, else the GGUF."""
+    if request.target_dir is not None:
+        return open_target_directory(request.target_dir)
+    return open_target_gguf(request.target_gguf) if request.target_gguf is not None else None
+
+
+def write(prepared: Prepared, *, force: bool, progress: Callable[[int, int], None] | None = None) -> Written:
+    """Write a prepared conversion; raises as ``ggufio.writer.write`` does."""
+    from dspark_convert.ggufio.writer import write as write_gguf
+
+    assert prepared.path is not None  # noqa: S101 - prepare() without dry_run always sets it
+    return write_gguf(prepared.path, prepared.plan.metadata, prepared.plan.tensors, force=force, progress=progress)
+
+
+def _require_model(model: Path) -> None:
+    if model.suffix == ".gguf" and model.is_file():
+        raise UsageError(f"{model} is a GGUF already: look at it with dspark-inspect, run it with dspark-validate.")
+    if not model.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", str(model)):
+        raise UsageError(f"there is no directory {model}; if it is a repository, download it: hf download {model}.")
+
+
+def default_name(plan: Plan, target: Target) -> str:
+    """``dspark-<Target>-<TYPE>.gguf``: llama.cpp finds drafts by that prefix."""
+    # The name comes out of a file or a stranger's directory: nothing of it may be a path.
+    name = re.sub(r"[^\w.+-]+", "-", target.provenance.name).strip("-.") or "target"
+    kind = plan.draft.kind if plan.draft else "dspark"
+    return f"{kind}-{name[:100]}-{plan.matrices.name}.gguf"
+
+
+def _outfile(request: Request, plan: Plan, target: Target | None) -> Path | None:
+    if request.outfile is not None and not request.outfile.is_dir():
+        return request.outfile
+    if target is None:
+        return None
+    return (request.outfile or Path()) / default_name(plan, target)
