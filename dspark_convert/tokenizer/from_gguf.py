@@ -1,0 +1,68 @@
+"""The tokenizer of a target that is there only as a GGUF: copied, not rebuilt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dspark_convert.errors import InputError
+from dspark_convert.ggufio.reader import GGUFFile, open_gguf
+from dspark_convert.ggufio.types import KV, ValueType
+from dspark_convert.ggufio.values import LazyArray
+from dspark_convert.tokenizer import template
+from dspark_convert.tokenizer.result import TokenizerKVs
+from dspark_convert.tokenizer.vocabulary import TokenType
+
+_MODEL = "tokenizer.ggml.model"
+_TOKENS = "tokenizer.ggml.tokens"
+_MASK = "tokenizer.ggml.mask_token_id"
+
+#: what llama.cpp calls a file without a tokenizer
+_NO_TOKENIZER = ("none", "no_vocab")
+
+
+def from_gguf(path: Path, *, chat_template: bool = True) -> TokenizerKVs:
+    """All ``tokenizer.*`` entries of a GGUF, byte for byte, but for its own mask token.
+
+    A big-endian file's entries are encoded anew. ``chat_template=False`` leaves templates out.
+    Raises InputError if the file is no GGUF or has no tokenizer.
+    """
+    with open_gguf(path) as gguf:
+        keys = [key for key in gguf.metadata if key.startswith("tokenizer.") and key != _MASK]
+        if not chat_template:
+            keys = [key for key in keys if not key.startswith(template.KEY)]
+        by_key = {key: _copy(gguf, key) for key in keys}
+    _require_tokenizer(by_key, path)
+    pre = by_key.get("tokenizer.ggml.pre")
+    types = by_key.get("tokenizer.ggml.token_type")
+    return TokenizerKVs(
+        kvs=tuple(by_key.values()),
+        findings=tuple(template.judge(by_key.values())),
+        tokens_total=len(by_key[_TOKENS].value),
+        padding=types.value.count(TokenType.UNUSED) if types and types.item_type else 0,
+        pre=str(pre.value) if pre else "",
+        pre_evidence=f"copied from {path.name}",
+    )
+
+
+def _copy(gguf: GGUFFile, key: str) -> KV:
+    """The entry with a value that outlives the file."""
+    kv = gguf.kv(key)
+    value = kv.value.tolist() if isinstance(kv.value, LazyArray) else kv.value
+    return KV(kv.key, kv.type, value, kv.item_type, kv.raw)
+
+
+def _require_tokenizer(by_key: dict[str, KV], path: Path) -> None:
+    model = by_key.get(_MODEL)
+    tokens = by_key.get(_TOKENS)
+    if model is None:
+        lack = f"{_MODEL} is missing"
+    elif model.value in _NO_TOKENIZER:
+        lack = f"{_MODEL} is {model.value!r}"
+    elif tokens is None or tokens.item_type is not ValueType.STRING:
+        lack = f"{_TOKENS} is no list of strings"
+    else:
+        return
+    raise InputError(
+        f"{path} has no tokenizer to copy ({lack}); give a GGUF of the target that has one, or the target's"
+        " Hugging Face directory (--target-model-dir DIR)."
+    )

@@ -1,0 +1,145 @@
+"""Token texts and types by id, from the vocabulary and the added tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from dspark_convert.errors import InputError
+from dspark_convert.findings import Finding, info
+from dspark_convert.tokenizer.added import AddedToken, collect_added
+from dspark_convert.tokenizer.bytelevel import spelled_out
+from dspark_convert.tokenizer.files import TokenizerFiles
+
+
+class TokenType(IntEnum):
+    """Values of ``tokenizer.ggml.token_type`` (``llama_token_type`` in llama.h)."""
+
+    NORMAL = 1
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+
+
+#: added tokens that models forgot to mark as special; llama.cpp's converter knows the same ones
+_FORGOTTEN = frozenset(("<pad>", "<mask>", "<2mass>", "[@BOS@]"))
+_FORGOTTEN_BRACKETS = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """``texts`` and ``types`` have one item an id, padding included; ``ids`` maps text to id.
+
+    ``added`` are the ids of the added tokens by text as tokenizer.json spells it.
+    """
+
+    texts: list[str]
+    types: list[int]
+    ids: Mapping[str, int]
+    added: Mapping[str, int]
+    padding: int
+    findings: tuple[Finding, ...]
+
+
+def read_vocabulary(files: TokenizerFiles, vocab_size: int) -> Vocabulary:
+    """The ``vocab_size`` tokens of a target; ids that have none become ``[PADn]`` of type UNUSED.
+
+    Raises InputError for ids that are no numbers, stand twice, or do not fit ``vocab_size``, and
+    for two ids with the same text (llama.cpp aborts on those).
+    """
+    path = files.tokenizer_path
+    vocab = _model_vocabulary(files)
+    added, findings = collect_added(files, vocab, vocab_size)
+    ids = {**vocab, **{token.content: token.id for token in added}}
+    highest = max(ids.values())
+    if highest >= vocab_size:
+        raise InputError(
+            f"{path} has token ids up to {highest}, but the model's vocab_size is {vocab_size}: the tokenizer and"
+            " config.json are not of the same model."
+        )
+    slots: list[str | None] = [None] * vocab_size
+    for text, token_id in ids.items():
+        if slots[token_id] is not None:
+            raise InputError(f"{path} gives id {token_id} to two tokens, {slots[token_id]!r} and {text!r}.")
+        slots[token_id] = text
+    types = [int(TokenType.NORMAL)] * vocab_size
+    for token in added:
+        slots[token.id], types[token.id] = _added_entry(token)
+    empty = [i for i, text in enumerate(slots) if text is None]
+    for i in empty:
+        slots[i], types[i] = f"[PAD{i}]", int(TokenType.UNUSED)
+    texts = [text for text in slots if text is not None]
+    _check_texts(texts, path)
+    if empty:
+        findings.append(_padding(empty, highest, vocab_size))
+    return Vocabulary(texts, types, ids, {t.content: t.id for t in added}, len(empty), tuple(findings))
+
+
+def bpe_model(files: TokenizerFiles) -> Mapping[str, Any]:
+    """The ``model`` of tokenizer.json, which has to be a byte-level BPE as in GPT-2.
+
+    Raises InputError that names the kind it is instead.
+    """
+    path = files.tokenizer_path
+    model = files.tokenizer.get("model")
+    if not isinstance(model, dict):
+        raise InputError(f'{path} has no "model" object, so it is no tokenizer of the tokenizers library.')
+    kind = model.get("type", "BPE" if "merges" in model else "unnamed")
+    instead = "take the tokenizer from a GGUF of the target instead (--target-gguf FILE)"
+    if kind != "BPE":
+        raise InputError(f"{path} holds a {kind} model; only BPE is supported yet: {instead}.")
+    if model.get("byte_fallback"):
+        raise InputError(
+            f"{path} holds a BPE in SentencePiece's manner (byte_fallback, as in Llama 2 and Gemma);"
+            f" only byte-level BPE is supported yet: {instead}."
+        )
+    for field in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(field):
+            raise InputError(f"{path} has {field} {model[field]!r}, which llama.cpp's BPE does not know: {instead}.")
+    return model
+
+
+def _model_vocabulary(files: TokenizerFiles) -> Mapping[str, int]:
+    path = files.tokenizer_path
+    vocab = bpe_model(files).get("vocab")
+    if not isinstance(vocab, dict) or not vocab:
+        raise InputError(f"{path} has no vocabulary (model.vocab should map tokens to ids).")
+    for text, token_id in vocab.items():
+        if type(token_id) is not int or token_id < 0:
+            raise InputError(f"{path} gives token {text!r} the id {token_id!r}, which is no token id.")
+    return vocab
+
+
+def _added_entry(token: AddedToken) -> tuple[str, int]:
+    """Text and type of an added token, as llama.cpp looks for it in the text: after normalisation."""
+    text = token.content if token.normalized else spelled_out(token.content)
+    forgotten = text in _FORGOTTEN or any(text.startswith(a) and text.endswith(b) for a, b in _FORGOTTEN_BRACKETS)
+    if token.special or forgotten:
+        return text, int(TokenType.CONTROL)
+    return text.replace("\u2581", " "), int(TokenType.USER_DEFINED)
+
+
+def _check_texts(texts: list[str], path: Path) -> None:
+    if len(set(texts)) != len(texts):
+        first: dict[str, int] = {}
+        for token_id, text in enumerate(texts):
+            if text in first:
+                raise InputError(
+                    f"{path}: ids {first[text]} and {token_id} both stand for {text!r}; llama.cpp needs a text a token."
+                )
+            first[text] = token_id
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        broken = next(i for i, text in enumerate(texts) if any("\ud800" <= c <= "\udfff" for c in text))
+        raise InputError(f"{path}: token {broken} ({texts[broken]!r}) holds half a surrogate pair.") from None
+
+
+def _padding(empty: list[int], highest: int, vocab_size: int) -> Finding:
+    holes = sum(i < highest for i in empty)
+    between = f", {holes} of them below the highest used id {highest}" if holes else ""
+    message = f"{len(empty)} of {vocab_size} ids have no token{between}; they become [PADn] of type UNUSED."
+    return info("tokenizer-padding", "tokenizer.ggml.tokens", message)
