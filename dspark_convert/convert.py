@@ -44,6 +44,8 @@ def prepare(request: Request, *, dry_run: bool = False) -> Prepared:
     Raises UsageError, InputError (with all findings) or EnvironmentFault; nothing was written then.
     """
     _require_model(request.model)
+    if request.options.tokenizer_pre is not None and request.target_dir is None:
+        raise UsageError("--tokenizer-pre names the pre-tokenizer of --target-model-dir; a GGUF brings its own name.")
     target = open_target(request)
     if target is None and not dry_run:
         raise UsageError(

@@ -27,6 +27,9 @@ from dspark_convert.target import Target
 
 Shared = Literal["omit", "include"]
 
+#: the template's key, and the beginning of those of its named variants
+CHAT_TEMPLATE = "tokenizer.chat_template"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -155,7 +158,7 @@ def _tokenizer(target: Target, vocab_size: int, options: Options, findings: list
         findings += e.findings
         return ()
     findings += result.findings
-    return result.kvs
+    return tuple(kv for kv in result.kvs if options.chat_template or not kv.key.startswith(CHAT_TEMPLATE))
 
 
 def _with_shared(draft: Draft, names: set[str]) -> Draft:

@@ -49,7 +49,8 @@ def open_target_directory(root: Path) -> Target:
     architecture = str(names[0]) if isinstance(names, list) and names else "unknown"
     if "DSpark" in architecture or "DFlash" in architecture:
         raise InputError(
-            f"the target {root} is itself a draft ({architecture}); give the directory of the model that it drafts for."
+            f"the target {root} is itself a draft ({architecture}); give the directory of the model that it drafts "
+            "for (are the two directories swapped?)."
         )
     rope = config.get("rope_parameters") or config.get("rope_scaling")
     return Target(
