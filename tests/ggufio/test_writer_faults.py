@@ -1,0 +1,188 @@
+"""Whatever goes wrong while it writes: the previous file stays whole and nothing else is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dspark_convert.errors import DsparkError, EnvironmentFault, InputError
+from dspark_convert.ggufio import writer
+from dspark_convert.ggufio.types import GGMLType, u32
+from dspark_convert.ggufio.writer import write
+from dspark_convert.jobs import TensorJob
+from tests.ggufio.writing import METADATA, jobs, names
+from tests.tensors.jobs import job, source
+
+
+@pytest.fixture(params=["new", "replacing"])
+def out(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """An output path with and without a previous file; ``unharmed`` says that it is still so."""
+    path = tmp_path / "out.gguf"
+    if request.param == "replacing":
+        path.write_bytes(b"previous")
+    return path
+
+
+def unharmed(out: Path, before: set[str]) -> bool:
+    return names(out.parent) == before and (out.name not in before or out.read_bytes() == b"previous")
+
+
+def attempt(out: Path, made: list[TensorJob], kind: type[DsparkError]) -> DsparkError:
+    """The error of a write that has to fail and to leave everything as it was."""
+    before = names(out.parent)
+    with pytest.raises(kind) as caught:
+        write(out, METADATA, made, force=True)
+    assert unharmed(out, before)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_bad_metadata_is_refused_before_anything_is_written(out: Path, tmp_path: Path) -> None:
+    before = names(tmp_path)
+    with pytest.raises(InputError, match="'a'"):
+        write(out, [u32("a", -1)], jobs(tmp_path), force=True)
+    assert unharmed(out, before)
+
+
+def test_non_finite_values_are_all_told_and_nothing_is_left(out: Path, tmp_path: Path) -> None:
+    made = jobs(tmp_path)
+    for index, (value, dtype, target) in enumerate(
+        [(np.nan, "F32", GGMLType.F32), (7e4, "F32", GGMLType.F16), (np.inf, "F64", GGMLType.Q8_0)]
+    ):
+        values = np.zeros((40, 32))
+        values[20, index] = value
+        ref = source(tmp_path / "inputs" / f"bad{index}", values, dtype)
+        made.insert(2 * index, job(ref, target, name=f"blk.{index}"))
+    fault = attempt(out, made, InputError)
+    assert str(fault).startswith(f"{out} was not written: values of 3 tensors are NaN, infinite, or too large")
+    assert [(finding.rule, finding.where) for finding in fault.findings] == [
+        ("non-finite-values", "bad0"),
+        ("f16-overflow", "bad1"),
+        ("non-finite-values", "bad2"),
+    ]
+    assert "flat index 641" in fault.findings[1].message
+    assert "bf16" in fault.findings[1].fix
+
+
+def test_a_truncated_source(out: Path, tmp_path: Path) -> None:
+    made = jobs(tmp_path)
+    assert made[3].source
+    made[3].source.path.write_bytes(bytes(100))
+    assert "the file ends inside tensor Q8_0.bin" in str(attempt(out, made, InputError))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "your disk quota is used up"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_a_write_that_fails(
+    out: Path, tmp_path: Path, number: int, words: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = jobs(tmp_path)
+    real = os.write
+    calls = 0
+
+    def failing(descriptor: int, data: bytes = b"") -> int:
+        nonlocal calls
+        calls += 1
+        if call == "write" and calls < 4:
+            return real(descriptor, data[: len(data) // 2 + 1])  # short writes are legal
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, call, failing)
+    assert str(attempt(out, made, EnvironmentFault)) == f"cannot write {out}: {words}"
+
+
+def test_too_little_space_is_seen_before(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = jobs(tmp_path)
+    needed = write(tmp_path / "inputs" / "probe", METADATA, made).nbytes
+    usage = type(shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - needed + 1, needed - 1))
+    monkeypatch.setattr(writer, "_write_all", lambda *_: pytest.fail("it wrote"))
+    message = str(attempt(out, made, EnvironmentFault))
+    assert message == f"cannot write {out}: it needs {needed} bytes, and {tmp_path} has {needed - 1} free"
+
+
+def test_an_exception_of_the_caller_leaves_nothing(out: Path, tmp_path: Path) -> None:
+    made = jobs(tmp_path)
+    before = names(tmp_path)
+
+    def fail(done: int, total: int) -> None:
+        if done > total // 2:
+            raise BrokenPipeError(errno.EPIPE, "the caller's own trouble")
+
+    with pytest.raises(BrokenPipeError, match="the caller's own trouble"):
+        write(out, METADATA, made, force=True, progress=fail)
+    assert unharmed(out, before)
+
+
+CHILD = """
+import resource, signal, sys
+from pathlib import Path
+from dspark_convert.errors import EnvironmentFault
+from dspark_convert.ggufio.types import GGMLType, string
+from dspark_convert.ggufio.writer import write
+from dspark_convert.jobs import TensorJob
+
+def ended(signum, frame):
+    raise SystemExit(128 + signum)
+
+def halfway(done, total):
+    if done > total // 2:
+        print("halfway", flush=True)
+        signal.pause()
+
+signal.signal(signal.SIGTERM, ended)
+zeros = TensorJob("z", GGMLType.F32, (1 << 20,), None, "zeros")
+progress = halfway
+if sys.argv[2] == "limit":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    progress = None
+try:
+    write(Path(sys.argv[1]), [string("a", "b")], [zeros], force=True, progress=progress)
+except EnvironmentFault as fault:
+    print(fault, flush=True)
+"""
+
+
+def test_a_limit_on_the_file_size(out: Path) -> None:
+    before = names(out.parent)
+    child = subprocess.run([sys.executable, "-c", CHILD, str(out), "limit"], capture_output=True, text=True, check=True)
+    assert child.stdout == f"cannot write {out}: it is larger than the file system or `ulimit -f` allows\n"
+    assert unharmed(out, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_halfway(out: Path, number: signal.Signals) -> None:
+    before = names(out.parent)
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(out), "wait"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "halfway\n"
+        (partial,) = names(out.parent) - before
+        assert partial.startswith(f".out.gguf.{child.pid}-")
+        assert partial.endswith(".partial")
+        assert (out.parent / partial).stat().st_size > 2 << 20
+        child.send_signal(number)
+        child.wait()
+    assert child.returncode == {signal.SIGINT: -signal.SIGINT, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    if number is signal.SIGKILL:  # nobody can clean up then
+        (out.parent / partial).unlink()
+    assert unharmed(out, before)
