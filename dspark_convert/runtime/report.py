@@ -1,0 +1,83 @@
+"""What a validation found, as data and as the JSON that is promised to stay as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Status = Literal["pass", "fail", "skip"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """``detail`` says in a sentence what was found, or why the check was skipped."""
+
+    name: str
+    status: Status
+    detail: str
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Counts per block position, summed over ``rounds`` rounds.
+
+    ``drafted[i]`` proposals were made for position i, ``accepted[i]`` of them were accepted
+    together with all before them.
+    """
+
+    drafted: tuple[int, ...]
+    accepted: tuple[int, ...]
+    rounds: int
+
+    @property
+    def mean_accepted_length(self) -> float:
+        """Tokens a round: the accepted drafts and the target's own one."""
+        return 1 + sum(self.accepted) / self.rounds if self.rounds else 0.0
+
+    def share(self, position: int) -> float:
+        """Accepted of all proposed at ``position``."""
+        return self.accepted[position] / self.drafted[position] if self.drafted[position] else 0.0
+
+    def conditional_share(self, position: int) -> float | None:
+        """Accepted at ``position`` where all before were; None if that never happened."""
+        if position == 0:
+            return self.share(0)
+        return self.accepted[position] / self.accepted[position - 1] if self.accepted[position - 1] else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "drafted": list(self.drafted),
+            "accepted": list(self.accepted),
+            "mean_accepted_length": self.mean_accepted_length,
+        }
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """``acceptance`` and ``lossless`` are None if decoding did not take place.
+
+    ``library`` holds path, source, struct layouts and injection protocol, as far as they are known.
+    """
+
+    library: dict[str, Any]
+    checks: tuple[Check, ...]
+    acceptance: Acceptance | None = None
+    lossless: bool | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was checked and nothing is wrong."""
+        return bool(self.checks) and all(check.status == "pass" for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``dspark-validate/1`` document; ``parity`` is null without a reference."""
+        return {
+            "schema": "dspark-validate/1",
+            "library": self.library,
+            "checks": [
+                {"name": check.name, "status": check.status, "detail": check.detail} for check in self.checks
+            ],
+            "parity": None,
+            "acceptance": self.acceptance.to_json() if self.acceptance else None,
+            "lossless": self.lossless,
+        }

@@ -1,0 +1,194 @@
+"""A target and its draft, loaded together: what one decoding round is made of. Child process only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from dspark_convert.errors import InputError
+from dspark_convert.runtime.binding import TOKEN, Llama
+from dspark_convert.runtime.context import Context, ContextOptions, FloatArray, rows
+from dspark_convert.runtime.shape import DraftShape
+
+#: llama.cpp's own physical batch; a prompt is decoded in pieces of it
+MAX_BATCH = 512
+#: contexts are made in steps of this, so that llama.cpp need not round
+CONTEXT_STEP = 256
+#: threads wait for each other spinning: on a busy machine that costs a small model more than it gains
+ONE_THREAD_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """``exact`` asks for the most exact arithmetic: f32 cache, no flash attention, no repacked weights."""
+
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """What the draft said about one block.
+
+    ``tokens`` [drafts]; ``logits`` [drafts, vocabulary] with the Markov bias, float32;
+    ``confidences`` [drafts] in 0…1, or None without a confidence head.
+    """
+
+    tokens: list[int]
+    logits: FloatArray
+    confidences: FloatArray | None
+
+
+class Session:
+    """Call ``load_target``, ``load_draft``, ``open_contexts`` in this order; a ``with`` block frees all."""
+
+    def __init__(
+        self, llama: Llama, target: Path, draft: Path, shape: DraftShape, options: SessionOptions
+    ) -> None:
+        self.llama = llama
+        self.shape = shape
+        self.injection = "unknown"
+        self._paths = (target, draft)
+        self._options = options
+        self._models: list[int] = []
+        self._contexts: list[Context] = []
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free everything, the draft (which borrows from the target) first."""
+        while self._contexts:
+            self._contexts.pop().close()
+        while self._models:
+            self.llama.llama_model_free(self._models.pop())
+
+    def load_target(self) -> None:
+        self.target_model = self._load(self._paths[0], "target")
+        self.n_embd: int = self.llama.llama_model_n_embd(self.target_model)
+        self.n_ctx_train: int = self.llama.llama_model_n_ctx_train(self.target_model)
+        self._vocab = self.llama.llama_model_get_vocab(self.target_model)
+
+    def load_draft(self) -> None:
+        llama = self.llama
+        self.draft_model = self._load(self._paths[1], "draft")
+        self.draft_n_embd: int = llama.llama_model_n_embd(self.draft_model)
+        count = llama.llama_model_target_layer_ids_n(self.draft_model)
+        self.taps: list[int] = llama.llama_model_target_layer_ids(self.draft_model)[:count]
+
+    def open_contexts(self, n_positions: int) -> None:
+        """Make both contexts, for ``n_positions`` positions each."""
+        n_ctx = -(-n_positions // CONTEXT_STEP) * CONTEXT_STEP
+        options = ContextOptions(
+            n_ctx=n_ctx,
+            n_batch=min(MAX_BATCH, n_ctx),
+            n_threads=_usable_cores() if self.llama.llama_model_size(self.target_model) > ONE_THREAD_BYTES else 1,
+            n_rollback=self.shape.drafts_per_block,
+            kv_type="f32" if self._options.exact else "f16",
+            flash_attention=False if self._options.exact else None,
+        )
+        self.target = Context(self.llama, self.target_model, options)
+        self._contexts.append(self.target)
+        self.draft = Context(self.llama, self.draft_model, options, other=self.target)
+        self._contexts.append(self.draft)
+        self.llama.llama_set_causal_attn(self.draft.handle, self.shape.causal)
+        self.llama.llama_set_embeddings_nextn(self.draft.handle, True, True)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of ``text`` in the target's vocabulary, special tokens recognised."""
+        data = text.encode()
+        room = len(data) + 16
+        tokens = (TOKEN * room)()
+        count = self.llama.llama_tokenize(self._vocab, data, len(data), tokens, room, True, True)
+        if count <= 0:
+            raise InputError(f"The target's tokenizer makes no tokens of the prompt {text[:40]!r}.")
+        return list(tokens[:count])
+
+    def ends_text(self, token: int) -> bool:
+        """Whether the target ends its answer with ``token``."""
+        return bool(self.llama.llama_vocab_is_eog(self._vocab, token))
+
+    def keep_features(self, wanted: bool) -> None:
+        """Ask the target to keep the layer inputs that the draft taps, or not to."""
+        for layer in set(self.taps):
+            self.llama.llama_set_embeddings_layer_inp(self.target.handle, layer, wanted)
+
+    def features(self, n_tokens: int) -> FloatArray:
+        """The tapped layer inputs of the target's last batch: [tokens, taps × n_embd], float32."""
+        get = self.llama.llama_get_embeddings_layer_inp
+        parts = [rows(get(self.target.handle, layer), n_tokens, self.n_embd) for layer in self.taps]
+        return np.concatenate(parts, axis=1)
+
+    def inject(self, features: FloatArray, position: int) -> None:
+        """Give the draft the target's ``features`` of the tokens at ``position``…"""
+        if self.injection == "decode":
+            self.draft.decode_embeddings(features, position)
+            return
+        self.draft.encode_embeddings(features, position)
+        encoded = rows(
+            self.llama.llama_get_embeddings_nextn(self.draft.handle), len(features), self.draft_n_embd
+        )
+        self.draft.decode_embeddings(encoded, position)
+
+    def draft_block(self, anchor: int, position: int) -> Block:
+        """Draft one block after the token ``anchor``, which stands at ``position``."""
+        shape = self.shape
+        count = shape.block_size
+        tokens = [anchor, *[shape.mask_token_id] * (count - 1)]
+        logits = self.draft.decode_tokens(tokens, position, [True] * count)
+        confidences = None
+        if shape.has_confidence_head:
+            pointer = self.llama.llama_get_embeddings_nextn(self.draft.handle)
+            # llama.cpp repeats the confidence over a row as wide as a hidden state
+            confidences = rows(pointer, count, self.draft_n_embd)[:, 0]
+        if not self.draft.forget(position):
+            raise InputError("The draft's memory does not forget a block that was tried.")
+        first = count - shape.drafts_per_block
+        logits = logits[first:]
+        if confidences is not None:
+            confidences = confidences[first:]
+        return Block([int(token) for token in logits.argmax(axis=1)], logits, confidences)
+
+    def decode_target(self, tokens: Sequence[int], position: int, last_only: bool = False) -> FloatArray:
+        """Decode ``tokens`` on the target, at most n_batch of them: logits [tokens or 1, vocabulary]."""
+        outputs = [not last_only] * len(tokens)
+        outputs[-1] = True
+        return self.target.decode_tokens(tokens, position, outputs)
+
+    def forget_target(self, position: int) -> None:
+        if not self.target.forget(position):
+            raise InputError(
+                f"The target's memory does not forget rejected tokens (from position {position} on), so it"
+                " cannot verify drafts."
+            )
+
+    def clear(self) -> None:
+        self.target.clear()
+        self.draft.clear()
+
+    def _load(self, path: Path, role: str) -> int:
+        params: Any = self.llama.model_params()
+        if self._options.exact:
+            params.use_extra_bufts = False
+        model = self.llama.load_model(path, params)
+        if model is None:
+            raise InputError(f"llama.cpp refused to load the {role} {path}")
+        self._models.append(model)
+        return model
+
+
+def _usable_cores() -> int:
+    """The cores that this process may run on, which a container can restrict."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
