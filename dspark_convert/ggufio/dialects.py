@@ -1,0 +1,228 @@
+"""What a draft GGUF means: its metadata and tensor shapes -> Draft.
+
+Two layouts are read: ``dflash`` (mainline llama.cpp) and ``dspark`` (the first llama.cpp revisions
+with DSpark). Both have the same tensor names and the same key names after the architecture.
+Beside the runtime's keys our own files say the rest of the meaning under ``dspark.*``; where both
+speak they have to agree. A key that is missing means what llama.cpp takes it to mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dspark_convert.draft import Draft, Rope
+from dspark_convert.errors import InputError
+from dspark_convert.findings import Finding, error, info, warning
+from dspark_convert.ggufio.keys import INTEGERS, Keys
+from dspark_convert.ggufio.legacy import find_legacy
+from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.ggufio.types import ValueType
+
+Kind = Literal["dspark", "dflash", "dflash2"]
+
+#: block size that llama.cpp assumes for a DFlash draft that does not say
+DEFAULT_BLOCK_SIZE = 16
+#: RoPE base that llama.cpp assumes
+DEFAULT_FREQ_BASE = 10_000.0
+
+#: our own key -> the Draft's attribute that it has to agree with
+MEANING: dict[str, str] = {
+    "dspark.block_size": "block_size",
+    "dspark.target_layers": "target_layers",
+    "dspark.mask_token_id": "mask_token_id",
+    "dspark.sample_from_anchor": "sample_from_anchor",
+    "dspark.markov_rank": "markov_rank",
+    "dspark.has_confidence_head": "has_confidence_head",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """``draft`` is None where the layout is not read or a value that it needs is missing."""
+
+    dialect: str
+    draft: Draft | None
+    findings: tuple[Finding, ...]
+
+
+def read_draft(file: GGUFFile) -> Reading:
+    """The meaning of an open file, with findings about its metadata.
+
+    Raises InputError if the file is no draft, saying what it is.
+    """
+    architecture = file.metadata.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise InputError(f"{file.path} is no model: it has no general.architecture.")
+    legacy = find_legacy(architecture, file)
+    if legacy is not None:
+        message = f"{legacy.title}, which mainline llama.cpp does not run; {legacy.differs}"
+        fix = "convert the published checkpoint with dspark-convert"
+        finding = error("legacy-layout", "general.architecture", message, fix)
+        return Reading(legacy.dialect, None, (finding,))
+    if architecture not in ("dflash", "dspark"):
+        raise InputError(_describe(file, architecture))
+    return _read(Keys(file, architecture), architecture)
+
+
+def _describe(file: GGUFFile, architecture: str) -> str:
+    kind = file.metadata.get("general.type", "model")
+    name = file.metadata.get("general.name")
+    called = f" ({name})" if isinstance(name, str) and name else ""
+    if kind != "model" or not file.tensors:
+        return f"{file.path} is no draft: its general.type is {kind} and its architecture {architecture}{called}."
+    return (
+        f"{file.path} is a complete {architecture} model{called}, no DSpark draft: its architecture is neither"
+        " dflash nor dspark; if it is the target, give the draft instead."
+    )
+
+
+def _read(keys: Keys, dialect: str) -> Reading:
+    file = keys.file
+    kind = _kind(file)
+    sizes = {name: keys.size(name) for name in ("block_count", "context_length", "embedding_length")}
+    sizes["head_count"] = keys.size("attention.head_count")
+    v4 = isinstance(file.metadata.get(f"{dialect}.hyper_connection.count"), int)
+    sizes["feed_forward"] = keys.size("expert_feed_forward_length" if v4 else "feed_forward_length")
+    eps = keys.number("attention.layer_norm_rms_epsilon", ValueType.FLOAT32, required=True)
+    taps = keys.array(f"{dialect}.target_layers", INTEGERS, required=True)
+    mask = keys.full("tokenizer.ggml.mask_token_id", ValueType.UINT32, required=True)
+    block_size = _block_size(keys, kind)
+    anchor = _anchor(keys, kind, dialect)
+    confidence = _confidence(keys, kind, dialect)
+    rope = _rope(keys, sizes, v4)
+    window = keys.number("attention.sliding_window", ValueType.UINT32)
+    pattern = keys.array(f"{dialect}.attention.sliding_window_pattern", (ValueType.BOOL,)) or ()
+    heads = sizes["head_count"]
+    heads_kv = keys.size("attention.head_count_kv") if f"{dialect}.attention.head_count_kv" in file.metadata else heads
+    backbone = keys.full("dspark.backbone", ValueType.STRING) or ("deepseek4" if v4 else "unknown")
+    causal = keys.number("attention.causal", ValueType.BOOL) or False
+    w1, d2t = file.tensor("markov_w1.weight"), file.tensor("d2t")
+    vocab_size = _vocab_size(keys)
+    rank = w1.shape[0] if w1 else 0
+    known = None not in (*sizes.values(), eps, taps, mask, block_size, rope, heads_kv)
+    if not known or taps is None or rope is None:
+        return Reading(dialect, None, tuple(keys.findings))
+    draft = Draft(
+        kind=kind,
+        backbone=backbone,
+        block_size=block_size or 0,
+        sample_from_anchor=anchor,
+        target_layers=taps,
+        mask_token_id=mask,
+        markov_rank=rank,
+        markov_head_type=keys.full("dspark.markov_head_type", ValueType.STRING) or ("vanilla" if rank else "none"),
+        has_confidence_head=confidence,
+        vocab_size=vocab_size,
+        draft_vocab_size=d2t.shape[0] if d2t else vocab_size,
+        hidden_size=sizes["embedding_length"] or 0,
+        intermediate_size=sizes["feed_forward"] or 0,
+        n_layer=sizes["block_count"] or 0,
+        n_head=heads or 0,
+        n_head_kv=heads_kv or 0,
+        head_dim=_head_dim(keys, sizes),
+        context_length=sizes["context_length"] or 0,
+        rms_norm_eps=eps,
+        rope=rope,
+        causal=causal,
+        sliding_window=window or None,
+        sliding_window_pattern=pattern,
+        has_token_embd=file.tensor("token_embd.weight") is not None,
+        has_output=file.tensor("output.weight") is not None,
+    )
+    _compare_meaning(keys, draft)
+    if dialect == "dspark":
+        message = "the early DSpark layout (architecture dspark): only the first llama.cpp revisions with DSpark run it"
+        keys.findings.append(info("early-layout", "general.architecture", message, "mainline needs --dialect dflash"))
+    return Reading(dialect, draft, tuple(keys.findings))
+
+
+def _kind(file: GGUFFile) -> Kind:
+    if file.tensor("markov_w1.weight"):
+        return "dspark"
+    return "dflash2" if file.tensor("selector_hidden.weight") else "dflash"
+
+
+def _block_size(keys: Keys, kind: Kind) -> int | None:
+    value: int | None = keys.number("block_size", ValueType.UINT32, required=kind == "dspark")
+    if value is None and kind != "dspark":
+        message = f"the key is missing; llama.cpp takes {DEFAULT_BLOCK_SIZE}, which need not be what was trained"
+        keys.findings.append(warning("key-default", f"{keys.prefix}.block_size", message, "convert the draft again"))
+        return DEFAULT_BLOCK_SIZE
+    return value
+
+
+def _anchor(keys: Keys, kind: Kind, dialect: str) -> bool:
+    """Only DSpark drafts can predict from slot 0; the early layout knows no others."""
+    value: bool | None = keys.number("sample_from_anchor", ValueType.BOOL)
+    if value is not None:
+        return value
+    if kind == "dspark" and dialect == "dflash":
+        message = "the key is missing; llama.cpp takes true: the first draft token is predicted at the anchor"
+        fix = "convert the draft again, so that the file says which it is"
+        keys.findings.append(warning("key-default", f"{dialect}.sample_from_anchor", message, fix))
+    return kind == "dspark"
+
+
+def _confidence(keys: Keys, kind: Kind, dialect: str) -> bool:
+    held = keys.file.tensor("conf_proj.weight") is not None
+    value: bool | None = keys.number("has_confidence_head", ValueType.BOOL)
+    if value is None and kind == "dspark" and dialect == "dflash" and not held:
+        message = "the key is missing; llama.cpp takes true, and --spec-draft-p-min reads what is not there"
+        keys.findings.append(
+            warning("key-default", f"{dialect}.has_confidence_head", message, "convert the draft again")
+        )
+    return held if value is None else value
+
+
+def _head_dim(keys: Keys, sizes: dict[str, int | None]) -> int:
+    value = keys.file.metadata.get(f"{keys.prefix}.attention.key_length")
+    if isinstance(value, int):
+        return value
+    return (sizes["embedding_length"] or 0) // (sizes["head_count"] or 1)
+
+
+def _rope(keys: Keys, sizes: dict[str, int | None], v4: bool) -> Rope | None:
+    keys.number("attention.key_length", ValueType.UINT32)
+    base = keys.number("rope.freq_base", ValueType.FLOAT32)
+    if base is None:
+        message = f"the key is missing; llama.cpp takes {DEFAULT_FREQ_BASE:g}, which is seldom what was trained"
+        keys.findings.append(warning("key-default", f"{keys.prefix}.rope.freq_base", message))
+        base = DEFAULT_FREQ_BASE
+    count = keys.number("rope.dimension_count", ValueType.UINT32)
+    prefix = f"{keys.prefix}.rope.scaling."
+    metadata = keys.file.metadata
+    scaling = {key.removeprefix(prefix): _plain(metadata[key]) for key in metadata if key.startswith(prefix)}
+    stated = keys.full("dspark.rope_style", ValueType.STRING)
+    style: Literal["neox", "norm"] = "norm" if v4 else "neox"
+    if stated is not None and stated != style:
+        message = f"the file says {stated!r}, but llama.cpp rotates this draft {style!r}: all it computes is wrong"
+        keys.findings.append(error("rope-style", "dspark.rope_style", message, "convert the draft again"))
+    return Rope(style, count if count is not None else _head_dim(keys, sizes), base, scaling or None)
+
+
+def _vocab_size(keys: Keys) -> int:
+    """Rows of the tables over the target's vocabulary, else the token list's length."""
+    for name in ("markov_w1.weight", "token_embd.weight", "selector_predecessor.weight"):
+        tensor = keys.file.tensor(name)
+        if tensor and len(tensor.shape) > 1:
+            return tensor.shape[1]
+    tokens = keys.file.metadata.entries.get("tokenizer.ggml.tokens")
+    if tokens is not None and tokens.array is not None:
+        return tokens.array.count
+    return keys.number("vocab_size", ValueType.UINT32) or 0
+
+
+def _compare_meaning(keys: Keys, draft: Draft) -> None:
+    for key, attribute in MEANING.items():
+        if key not in keys.file.metadata:
+            continue
+        stated, meant = _plain(keys.file.metadata[key]), getattr(draft, attribute)
+        if stated != (list(meant) if isinstance(meant, tuple) else meant):
+            shown = f"{stated!r:.80}"
+            message = f"the file says {shown} here, but what llama.cpp reads says {meant!r:.80}"
+            keys.findings.append(error("meaning-disagrees", key, message, "convert the draft again"))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value

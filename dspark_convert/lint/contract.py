@@ -1,0 +1,98 @@
+"""The tensors that llama.cpp's dflash loader wants of a draft, with their shapes as formulas.
+
+Sizes: h hidden, V target vocabulary, Vd draft vocabulary, R Markov rank, f feed-forward, H and K
+query and key/value heads, d and e key and value head width, T taps. Shapes are in ggml order.
+Source: ``llama_model_dflash::load_arch_tensors`` (src/models/dflash.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dspark_convert.draft import Draft
+from dspark_convert.ggufio.reader import GGUFFile
+
+#: llama.cpp's LLAMA_MAX_LAYERS
+MAX_LAYERS = 512
+
+#: suffixes of NVFP4 companions, one F32 value each, that any matrix may have
+SCALE_SUFFIXES = (".scale", ".input_scale")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A tensor that may stand in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    required: bool = True
+
+
+def value_length(file: GGUFFile, draft: Draft) -> int:
+    """Width of a value head; llama.cpp takes hidden size / heads if the file does not say."""
+    stated = next(
+        (value for key, value in file.metadata.items() if key.endswith(".attention.value_length")),
+        None,
+    )
+    return stated if isinstance(stated, int) else draft.hidden_size // max(draft.n_head, 1)
+
+
+def wanted(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
+    """Every tensor that the loader knows for this draft (not for DeepSeek-V4's backbone)."""
+    h, v, vd, rank = draft.hidden_size, draft.vocab_size, draft.draft_vocab_size, draft.markov_rank
+    yield Wanted("fc.weight", (len(draft.target_layers) * h, h))
+    yield Wanted("enc.output_norm.weight", (h,))
+    yield Wanted("output_norm.weight", (h,))
+    yield Wanted("token_embd.weight", (h, v), required=False)
+    yield Wanted("output.weight", (h, vd), required=False)
+    yield Wanted("d2t", (vd,), required=False)
+    yield Wanted("rope_freqs.weight", (draft.head_dim // 2,), required=False)
+    if draft.kind == "dspark":
+        yield Wanted("markov_w1.weight", (rank, v))
+        yield Wanted("markov_w2.weight", (rank, vd))
+        yield Wanted("conf_proj.weight", (h + rank, 1), required=draft.has_confidence_head)
+        yield Wanted("conf_proj.bias", (1,), required=False)
+    if draft.kind == "dflash2":
+        selector_rank = _number(file, "dflash.selector_rank")
+        yield Wanted("selector_predecessor.weight", (selector_rank, v))
+        yield Wanted("selector_successor.weight", (selector_rank, v))
+        yield Wanted("selector_hidden.weight", (h, selector_rank))
+    for layer in range(draft.n_layer):
+        yield from _layer(file, draft, f"blk.{layer}.")
+
+
+def _layer(file: GGUFFile, draft: Draft, block: str) -> Iterator[Wanted]:
+    h, d, f = draft.hidden_size, draft.head_dim, draft.intermediate_size
+    e = value_length(file, draft)
+    yield Wanted(f"{block}attn_norm.weight", (h,))
+    yield Wanted(f"{block}attn_q.weight", (h, d * draft.n_head))
+    yield Wanted(f"{block}attn_k.weight", (h, d * draft.n_head_kv))
+    yield Wanted(f"{block}attn_v.weight", (h, e * draft.n_head_kv), required=has_values(file))
+    yield Wanted(f"{block}attn_output.weight", (d * draft.n_head, h))
+    yield Wanted(f"{block}attn_q_norm.weight", (d,))
+    yield Wanted(f"{block}attn_k_norm.weight", (d,))
+    yield Wanted(f"{block}ffn_norm.weight", (h,))
+    yield Wanted(f"{block}ffn_gate.weight", (h, f))
+    yield Wanted(f"{block}ffn_up.weight", (h, f))
+    yield Wanted(f"{block}ffn_down.weight", (f, h))
+    yield Wanted(f"{block}post_attention_norm.weight", (h,), required=False)
+    yield Wanted(f"{block}post_ffw_norm.weight", (h,), required=False)
+    yield Wanted(f"{block}layer_output_scale.weight", (1,), required=False)
+    yield Wanted(f"{block}attn_sinks.weight", (draft.n_head,), required=False)
+    if draft.kind == "dflash2":
+        kernel = _number(file, "dflash.conv_kernel_size")
+        projected = 2 * kernel * (h // max(_number(file, "dflash.conv_group_size"), 1))
+        for part in ("attn", "ffn"):
+            yield Wanted(f"{block}{part}_conv_base", (h, kernel, 2))
+            yield Wanted(f"{block}{part}_conv_proj.weight", (h, projected))
+
+
+def has_values(file: GGUFFile) -> bool:
+    """Whether any layer has a value projection; without any, llama.cpp takes the keys for values."""
+    return any(tensor.name.endswith(".attn_v.weight") for tensor in file.tensors)
+
+
+def _number(file: GGUFFile, key: str) -> int:
+    value = file.metadata.get(key)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,102 @@
+"""Rules over the vocabulary in a draft file: size, mask token, reduced vocabulary, chat template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dspark_convert.draft import Draft
+from dspark_convert.findings import Finding, error, warning
+from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.ggufio.values import LazyArray
+
+FROM_TARGET = "convert again with the target's tokenizer (--target-model-dir or --target-gguf)"
+
+#: tokens that mean something else; a mask that equals one of them was chosen by accident
+SPECIAL_TOKENS = ("bos", "eos", "eot", "eom", "unknown", "seperator", "padding")
+
+#: Jinja that reaches for Python's internals: a template of a language model never does
+TEMPLATE_ATTACK = re.compile(r"__\w{1,64}__|\|\s{0,8}attr\b")
+#: control, zero-width and bidirectional characters, none of which a reader would see
+INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]")
+
+
+def check_vocabulary(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    yield from _tokens(file, draft, tokens)
+    yield from _mask(file, draft)
+    yield from _reduced(file, draft)
+    yield from _template(file)
+
+
+def _tokens(file: GGUFFile, draft: Draft, tokens: object) -> Iterator[Finding]:
+    model = file.metadata.get("tokenizer.ggml.model")
+    if not isinstance(model, str) or not isinstance(tokens, LazyArray) or not len(tokens):
+        message = "the file holds no vocabulary, without which llama.cpp cannot know the mask token"
+        yield error("vocabulary-missing", "tokenizer.ggml.tokens", message, FROM_TARGET)
+        return
+    if len(tokens) != draft.vocab_size:
+        message = f"the vocabulary has {len(tokens):,} tokens, but the tensors have {draft.vocab_size:,} rows"
+        yield error("vocabulary-size", "tokenizer.ggml.tokens", message, FROM_TARGET)
+    for key in ("tokenizer.ggml.token_type", "tokenizer.ggml.scores"):
+        other = file.metadata.get(key)
+        if other is not None and (not isinstance(other, LazyArray) or len(other) != len(tokens)):
+            count = f"{len(other):,} entries" if isinstance(other, LazyArray) else "no list"
+            message = f"it has {count} for {len(tokens):,} tokens; llama.cpp reads past its end"
+            yield error("vocabulary-lists", key, message, FROM_TARGET)
+    if model == "gpt2" and "tokenizer.ggml.pre" not in file.metadata:
+        message = "the pre-tokenizer is not named, so llama.cpp splits text by a default that hardly fits"
+        yield warning("pre-tokenizer-missing", "tokenizer.ggml.pre", message, FROM_TARGET)
+
+
+def _mask(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
+    mask, size = draft.mask_token_id, draft.vocab_size
+    if size and mask >= size:
+        message = f"the mask token is {mask}, but the vocabulary ends at {size - 1}; llama.cpp aborts on it"
+        yield error("mask-out-of-range", "tokenizer.ggml.mask_token_id", message, "give the right mask token")
+    for name in SPECIAL_TOKENS:
+        key = f"tokenizer.ggml.{name}_token_id"
+        if file.metadata.get(key) == mask:
+            message = f"the mask token {mask} is also the {name} token ({key})"
+            yield warning(
+                "mask-is-special", "tokenizer.ggml.mask_token_id", message, "check it with the draft's author"
+            )
+
+
+def _reduced(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
+    """d2t maps each token of a reduced draft vocabulary to the target's id."""
+    tensor = file.tensor("d2t")
+    if tensor is None:
+        return
+    if tensor.type is not GGMLType.I64:
+        yield error("d2t-type", "d2t", f"the type is {tensor.type_name}; llama.cpp asserts I64", FROM_TARGET)
+        return
+    if not tensor.nbytes or tensor.offset + tensor.nbytes > file.size:
+        return  # told as truncated
+    order = "<" if file.byte_order == "little" else ">"
+    import numpy as np
+
+    ids = np.frombuffer(file.data(tensor), f"{order}i8")
+    outside = np.flatnonzero((ids < 0) | (ids >= draft.vocab_size))
+    if outside.size:
+        first = int(outside[0])
+        message = f"{outside.size:,} ids are outside the vocabulary of {draft.vocab_size:,}; the first is {ids[first]}"
+        yield error("d2t-range", "d2t", f"{message} at {first}", "convert the published checkpoint again")
+    elif np.unique(ids).size != ids.size:
+        message = f"{ids.size - np.unique(ids).size:,} of {ids.size:,} draft tokens map to an id that is taken already"
+        yield error("d2t-duplicate", "d2t", message, "convert the published checkpoint again")
+
+
+def _template(file: GGUFFile) -> Iterator[Finding]:
+    key = "tokenizer.chat_template"
+    template = file.metadata.get(key)
+    if not isinstance(template, str):
+        return
+    attack = TEMPLATE_ATTACK.search(template)
+    if attack:
+        message = f"the template reaches for Python's internals ({attack.group()}); a draft needs no template"
+        yield warning("chat-template", key, message, "convert with --no-chat-template")
+    elif INVISIBLE.search(template):
+        message = "the template holds invisible control characters; a draft needs no template"
+        yield warning("chat-template", key, message, "convert with --no-chat-template")

@@ -1,0 +1,321 @@
+"""Each rule: a good file broken on purpose, and exactly that rule fires."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dspark_convert
+from dspark_convert.findings import Finding
+from dspark_convert.ggufio.dialects import read_draft
+from dspark_convert.ggufio.reader import open_gguf
+from dspark_convert.lint import lint
+from tests.draft_file import ARRAY, BOOL, F32, HIDDEN, I32, KV_HEADS, RANK, STRING, U32, VOCAB, DraftFile
+
+
+def findings(file: DraftFile, path: Path, *, deep: bool = True) -> tuple[Finding, ...]:
+    with open_gguf(file.write(path)) as gguf:
+        return lint(gguf, read_draft(gguf), deep=deep)
+
+
+def put(**values: Any) -> Callable[[DraftFile], None]:
+    """Set keys (double underscore for a dot) to (type, value[, item type]), or None to drop them."""
+
+    def change(file: DraftFile) -> None:
+        for name, value in values.items():
+            key = name.replace("__", ".")
+            if value is None:
+                del file.kv[key]
+            else:
+                file.kv[key] = (*value, None)[:3]
+
+    return change
+
+
+def both(name: str, value: tuple[Any, ...]) -> Callable[[DraftFile], None]:
+    """Set the runtime's key and ours alike."""
+    return put(**{f"dflash__{name}": value, f"dspark__{name}": value})
+
+
+def shape(name: str, kind: str | None, dimensions: tuple[int, ...]) -> Callable[[DraftFile], None]:
+    def change(file: DraftFile) -> None:
+        old = file.tensors.get(name, ("F32", ()))[0]
+        file.tensors[name] = (kind or old, dimensions)
+
+    return change
+
+
+def drop(*names: str) -> Callable[[DraftFile], None]:
+    def change(file: DraftFile) -> None:
+        for name in names:
+            del file.tensors[name]
+
+    return change
+
+
+def data(name: str, make: Callable[[int], bytes]) -> Callable[[DraftFile], None]:
+    def change(file: DraftFile) -> None:
+        file.data[name] = make(int(np.prod(file.tensors[name][1])))
+
+    return change
+
+
+def chain(*changes: Callable[[DraftFile], None]) -> Callable[[DraftFile], None]:
+    def change(file: DraftFile) -> None:
+        for one in changes:
+            one(file)
+
+    return change
+
+
+def reduced(ids: list[int], kind: str = "I64") -> Callable[[DraftFile], None]:
+    """A draft vocabulary of its own with these ids of the target."""
+    letter = "q" if kind == "I64" else "f"
+    return chain(
+        shape("d2t", kind, (len(ids),)),
+        data("d2t", lambda _count: struct.pack(f"<{len(ids)}{letter}", *ids)),
+        shape("output.weight", "F32", (HIDDEN, len(ids))),
+        shape("markov_w2.weight", None, (RANK, len(ids))),
+    )
+
+
+def bare_dflash(file: DraftFile) -> None:
+    for name in ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"):
+        del file.tensors[name]
+    for key in ("dflash.has_confidence_head", "dspark.markov_rank", "dspark.markov_head_type"):
+        del file.kv[key]
+
+
+def rename_architecture(name: str, **kv: tuple[int, Any]) -> Callable[[DraftFile], None]:
+    def change(file: DraftFile) -> None:
+        file.kv["general.architecture"] = (STRING, name, None)
+        for key, (kind, value) in kv.items():
+            file.kv[key.replace("__", ".")] = (kind, value, None)
+
+    return change
+
+
+def values_gone(file: DraftFile) -> None:
+    for name in [name for name in file.tensors if name.endswith("attn_v.weight")]:
+        del file.tensors[name]
+
+
+NAN, INF = struct.pack("<f", float("nan")), struct.pack("<f", float("-inf"))
+
+#: rule, severity, how to break the good file
+CASES: list[tuple[str, str, Callable[[DraftFile], None]]] = [
+    ("legacy-layout", "error", rename_architecture("dspark", dspark__dspark__block_size=(U32, 7))),
+    ("legacy-layout", "error", rename_architecture("dflash-draft")),
+    ("legacy-layout", "error", rename_architecture("deepseek4-dspark")),
+    ("legacy-layout", "error", put(dflash__log_snr_conditioning=(BOOL, True))),
+    ("legacy-layout", "error", put(dflash__dsv41_semantics=(BOOL, True))),
+    ("key-missing", "error", put(dflash__target_layers=None)),
+    ("key-missing", "error", put(tokenizer__ggml__mask_token_id=None)),
+    ("key-missing", "error", put(dflash__block_size=None)),
+    ("key-missing", "error", put(dflash__attention__layer_norm_rms_epsilon=None)),
+    ("key-type", "error", put(dflash__block_size=(STRING, "7"))),
+    ("key-type", "error", put(dflash__target_layers=(ARRAY, [1.0, 3.0, 5.0], F32))),
+    ("key-type", "error", put(dflash__target_layers=(U32, 1))),
+    ("key-per-layer", "error", put(dflash__attention__head_count=(ARRAY, [4, 2], I32))),
+    ("key-default", "warning", put(dflash__sample_from_anchor=None)),
+    ("key-default", "warning", put(dflash__rope__freq_base=None)),
+    (
+        "key-default",
+        "warning",
+        chain(put(dflash__has_confidence_head=None), drop("conf_proj.weight", "conf_proj.bias")),
+    ),
+    (
+        "key-default",
+        "warning",
+        chain(bare_dflash, put(dflash__block_size=None, dspark__block_size=None, dflash__sample_from_anchor=None)),
+    ),
+    ("meaning-disagrees", "error", put(dspark__block_size=(U32, 5))),
+    ("meaning-disagrees", "error", put(dspark__target_layers=(ARRAY, [0, 2, 4], I32))),
+    ("meaning-disagrees", "error", put(dspark__markov_rank=(U32, 16))),
+    ("rope-style", "error", put(dspark__rope_style=(STRING, "norm"))),
+    ("block-size", "error", both("block_size", (U32, 0))),
+    ("block-size", "error", both("block_size", (U32, 2**31))),
+    ("block-size", "error", chain(both("block_size", (U32, 1)), put(dflash__sample_from_anchor=(BOOL, False)))),
+    ("taps-empty", "error", chain(both("target_layers", (ARRAY, [], I32)), shape("fc.weight", "F32", (0, HIDDEN)))),
+    ("taps-negative", "error", both("target_layers", (ARRAY, [-1, 3, 5], I32))),
+    ("taps-duplicate", "warning", both("target_layers", (ARRAY, [3, 3, 5], I32))),
+    ("taps-unsorted", "warning", both("target_layers", (ARRAY, [5, 3, 1], I32))),
+    ("fc-width", "error", both("target_layers", (ARRAY, [1, 3], I32))),
+    ("head-counts", "error", put(dflash__attention__head_count_kv=(U32, 3))),
+    ("head-counts", "error", put(dflash__attention__head_count_kv=(U32, 8))),
+    ("head-counts", "error", put(dflash__attention__head_count_kv=(U32, 0))),
+    ("head-width", "error", put(dflash__attention__key_length=(U32, 0))),
+    ("head-width", "error", put(dflash__attention__key_length=(U32, 2**31))),
+    ("rope-dimensions", "error", put(dflash__rope__dimension_count=(U32, 32))),
+    ("rope-dimensions", "error", put(dflash__rope__dimension_count=(U32, 7))),
+    ("norm-epsilon", "error", put(dflash__attention__layer_norm_rms_epsilon=(F32, 0.0))),
+    ("rope-base", "error", put(dflash__rope__freq_base=(F32, float("nan")))),
+    ("window-without-pattern", "error", put(dflash__attention__sliding_window=(U32, 128))),
+    (
+        "window-pattern-length",
+        "error",
+        put(
+            dflash__attention__sliding_window=(U32, 128),
+            dflash__attention__sliding_window_pattern=(ARRAY, [True], BOOL),
+        ),
+    ),
+    (
+        "window-unused",
+        "warning",
+        put(
+            dflash__attention__sliding_window=(U32, 128),
+            dflash__attention__sliding_window_pattern=(ARRAY, [False, False], BOOL),
+        ),
+    ),
+    ("anchor-without-markov", "error", bare_dflash),
+    ("confidence-flag", "error", drop("conf_proj.weight")),
+    ("confidence-flag", "warning", put(dflash__has_confidence_head=(BOOL, False))),
+    ("logits-unscaled", "warning", put(dflash__final_logit_softcapping=(F32, 30.0))),
+    ("embedding-length-out", "error", put(dflash__embedding_length_out=(U32, 256))),
+    ("markov-type", "error", put(dspark__markov_head_type=(STRING, "gated"))),
+    (
+        "no-confidence-head",
+        "info",
+        chain(put(dflash__has_confidence_head=(BOOL, False)), drop("conf_proj.weight", "conf_proj.bias")),
+    ),
+    ("block-count", "error", put(dflash__block_count=(U32, 2**31))),
+    ("block-count", "error", put(dflash__block_count=(U32, 0))),
+    ("tensor-missing", "error", drop("blk.1.attn_norm.weight", "output_norm.weight")),
+    ("tensor-missing", "error", drop("markov_w2.weight")),
+    ("tensor-missing", "error", put(dflash__block_count=(U32, 3))),
+    ("tensor-unexpected", "error", shape("blk.0.attn_q.bias", "F32", (HIDDEN,))),
+    ("tensor-unexpected", "error", shape("blk.0.attn_gate.weight", "F32", (HIDDEN, HIDDEN))),
+    ("tensor-unexpected", "error", put(dflash__block_count=(U32, 1))),
+    ("values-missing", "warning", values_gone),
+    ("tensor-shape", "error", shape("blk.0.ffn_up.weight", None, (HIDDEN, 100))),
+    ("tensor-shape", "error", shape("markov_w2.weight", None, (RANK, VOCAB - 1))),
+    ("tensor-shape", "error", shape("conf_proj.weight", None, (HIDDEN, 1))),
+    ("tensor-shape", "error", shape("blk.0.attn_v.weight", None, (HIDDEN, KV_HEADS * 8))),
+    (
+        "backbone-unchecked",
+        "info",
+        put(
+            dflash__hyper_connection__count=(U32, 4),
+            dspark__rope_style=(STRING, "norm"),
+            dflash__expert_feed_forward_length=(U32, 96),
+        ),
+    ),
+    ("token-embd-alone", "error", shape("token_embd.weight", "F32", (HIDDEN, VOCAB))),
+    (
+        "token-embd-alone",
+        "warning",
+        chain(
+            shape("token_embd.weight", "F32", (HIDDEN, VOCAB)),
+            put(dspark__converter_version=(STRING, "0.1.0")),
+        ),
+    ),
+    (
+        "own-tables",
+        "info",
+        chain(shape("token_embd.weight", "F32", (HIDDEN, VOCAB)), shape("output.weight", "F32", (HIDDEN, VOCAB))),
+    ),
+    ("d2t-without-output", "error", chain(reduced(list(range(40))), drop("output.weight"))),
+    ("vector-type", "error", shape("blk.0.attn_norm.weight", "BF16", (HIDDEN,))),
+    ("vocabulary-missing", "error", put(tokenizer__ggml__tokens=None, tokenizer__ggml__token_type=None)),
+    ("vocabulary-missing", "error", put(tokenizer__ggml__model=None)),
+    (
+        "vocabulary-size",
+        "error",
+        put(
+            tokenizer__ggml__tokens=(ARRAY, ["a"] * (VOCAB + 4), STRING),
+            tokenizer__ggml__token_type=(ARRAY, [1] * (VOCAB + 4), I32),
+        ),
+    ),
+    ("vocabulary-lists", "error", put(tokenizer__ggml__token_type=(ARRAY, [1], I32))),
+    ("pre-tokenizer-missing", "warning", put(tokenizer__ggml__pre=None)),
+    ("mask-out-of-range", "error", put(tokenizer__ggml__mask_token_id=(U32, VOCAB))),
+    ("mask-is-special", "warning", put(tokenizer__ggml__padding_token_id=(U32, 77))),
+    ("d2t-type", "error", reduced([0, 1, 2, 3], "F32")),
+    ("d2t-range", "error", reduced([0, 1, 2, VOCAB])),
+    ("d2t-range", "error", reduced([0, -1, 2, 3])),
+    ("d2t-duplicate", "error", reduced([0, 1, 1, 3])),
+    ("chat-template", "warning", put(tokenizer__chat_template=(STRING, "{% for x in ().__class__.__bases__ %}"))),
+    ("chat-template", "warning", put(tokenizer__chat_template=(STRING, "{{ x|attr('y') }}"))),
+    ("chat-template", "warning", put(tokenizer__chat_template=(STRING, "a\u202eb"))),
+    ("split-file", "error", put(split__count=(U32, 3))),
+    ("non-finite-values", "error", data("fc.weight", lambda n: bytes(4 * (n - 1)) + NAN)),
+    ("non-finite-values", "error", data("blk.1.ffn_up.weight", lambda n: INF + b"\1" * 4 * (n - 1))),
+    ("non-finite-values", "error", data("markov_w1.weight", lambda n: b"\x80\x7f" * n)),
+    ("non-finite-values", "error", data("markov_w2.weight", lambda n: (b"\0\x7e" + b"\1" * 32) * (n // 32))),
+    ("non-finite-values", "error", data("conf_proj.weight", lambda n: b"\0\xfc" * n)),
+    ("all-zero", "warning", data("blk.0.ffn_up.weight", lambda n: bytes(4 * n))),
+]
+
+
+@pytest.mark.parametrize(("rule", "severity", "change"), CASES)
+def test_exactly_that_rule_fires(tmp_path: Path, rule: str, severity: str, change: Callable[[DraftFile], None]) -> None:
+    file = DraftFile()
+    change(file)
+    kind = "dspark" if "markov_w1.weight" in file.tensors else "dflash"
+    found = findings(file, tmp_path / f"{kind}-tiny.gguf")
+    # What cannot be broken without breaking another thing too.
+    besides = {"taps-empty": "zero-dimension", "head-width": "tensor-shape", "head-counts": "tensor-shape"}.get(rule)
+    assert {(finding.rule, finding.severity) for finding in found if finding.rule != besides} == {(rule, severity)}, (
+        found
+    )
+    assert all(finding.message and finding.where for finding in found)
+
+
+def test_every_rule_is_broken_here() -> None:
+    package = Path(dspark_convert.__file__).parent
+    sources = [*(package / "lint").glob("*.py"), *(package / "ggufio" / name for name in ("dialects.py", "keys.py"))]
+    text = "".join(path.read_text() for path in sources)
+    rules = set(re.findall(r'(?:error|warning|info|tell)\(\s*"([a-z0-9-]+)"', text))
+    elsewhere = {"big-endian", "gguf-version", "file-name", "values-unchecked", "early-layout"}
+    assert {rule for rule, _, _ in CASES} | elsewhere == rules
+
+
+def test_a_good_file_has_no_finding(tmp_path: Path) -> None:
+    assert findings(DraftFile(), tmp_path / "dspark-tiny.gguf") == ()
+
+
+def test_a_zero_markov_head_of_ours_is_no_damage(tmp_path: Path) -> None:
+    file = DraftFile()
+    file.kv["dspark.markov_head_type"] = (STRING, "zero", None)
+    for name in ("markov_w1.weight", "markov_w2.weight"):
+        file.tensors[name] = ("F32", file.tensors[name][1])
+        file.data[name] = bytes(4 * RANK * VOCAB)
+    assert findings(file, tmp_path / "dspark-tiny.gguf") == ()
+
+
+def test_a_reduced_vocabulary_is_good(tmp_path: Path) -> None:
+    file = DraftFile()
+    reduced(list(range(3, 43)))(file)
+    assert findings(file, tmp_path / "dspark-tiny.gguf") == ()
+
+
+@pytest.mark.parametrize(("order", "version", "rule"), [(">", 3, "big-endian"), ("<", 2, "gguf-version")])
+def test_byte_order_and_version(tmp_path: Path, order: str, version: int, rule: str) -> None:
+    path = DraftFile().write(tmp_path / "dspark-tiny.gguf", order, version)
+    with open_gguf(path) as gguf:
+        found = lint(gguf, read_draft(gguf), deep=True)
+    assert {finding.rule for finding in found} - {"values-unchecked"} == {rule}
+
+
+def test_a_name_that_llama_cpp_does_not_find(tmp_path: Path) -> None:
+    (finding,) = findings(DraftFile(), tmp_path / "draft.gguf")
+    assert (finding.rule, finding.severity) == ("file-name", "info")
+
+
+def test_values_are_read_only_if_asked(tmp_path: Path) -> None:
+    file = DraftFile()
+    file.data["fc.weight"] = NAN * (3 * HIDDEN * HIDDEN)
+    assert findings(file, tmp_path / "dspark-tiny.gguf", deep=False) == ()
+
+
+def test_progress_counts_every_byte(tmp_path: Path) -> None:
+    done: list[int] = []
+    with open_gguf(DraftFile().write(tmp_path / "dspark-tiny.gguf")) as gguf:
+        lint(gguf, read_draft(gguf), deep=True, advance=done.append)
+        assert sum(done) == sum(tensor.nbytes for tensor in gguf.tensors)
