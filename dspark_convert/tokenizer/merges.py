@@ -29,7 +29,7 @@ def read_merges(files: TokenizerFiles, ids: Mapping[str, int]) -> list[str]:
     for index, entry in enumerate(listed):
         pair = entry.split(" ") if isinstance(entry, str) else entry
         if not _is_pair(pair):
-            raise InputError(f"{path}: merge {index} is no pair of tokens: {str(entry)[:200]!r}.")
+            raise InputError(f"{path}: merge {index} is no pair of tokens: {repr(entry)[:200]}.")
         left, right = pair
         if left not in ids or right not in ids or left + right not in ids:
             missing = next(piece for piece in (left, right, left + right) if piece not in ids)
@@ -37,8 +37,14 @@ def read_merges(files: TokenizerFiles, ids: Mapping[str, int]) -> list[str]:
                 f"{path}: merge {index} ({left!r} + {right!r}) needs the token {missing!r}, which is not in the"
                 " vocabulary; the file is cut or edited, fetch it again."
             )
-        merges.append(f"{left} {right}" if isinstance(entry, str) else " ".join(p.replace(" ", _SPACE) for p in pair))
+        merge = f"{left} {right}"
+        # The one space between the pieces is the normal case.
+        merges.append(merge if merge.count(" ") == 1 else f"{_moved(left)} {_moved(right)}")
     return merges
+
+
+def _moved(piece: str) -> str:
+    return piece.replace(" ", _SPACE)
 
 
 def _is_pair(entry: Any) -> bool:

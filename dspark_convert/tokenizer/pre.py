@@ -122,7 +122,7 @@ def _flatten(item: Any, field: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _odd(normalizer: Mapping[str, Any], table: Table) -> bool:
-    return normalizer.get("type") not in table.ignored_normalizers
+    return str(normalizer.get("type")) not in table.ignored_normalizers
 
 
 def _step(item: Mapping[str, Any]) -> Step:

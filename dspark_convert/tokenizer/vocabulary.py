@@ -90,7 +90,7 @@ def bpe_model(files: TokenizerFiles) -> Mapping[str, Any]:
     kind = model.get("type", "BPE" if "merges" in model else "unnamed")
     instead = "take the tokenizer from a GGUF of the target instead (--target-gguf FILE)"
     if kind != "BPE":
-        raise InputError(f"{path} holds a {kind} model; only BPE is supported yet: {instead}.")
+        raise InputError(f"{path} holds a model of type {kind!r}; only BPE is supported yet: {instead}.")
     if model.get("byte_fallback"):
         raise InputError(
             f"{path} holds a BPE in SentencePiece's manner (byte_fallback, as in Llama 2 and Gemma);"
