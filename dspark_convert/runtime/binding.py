@@ -87,9 +87,6 @@ EXTENDED: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
 _ABORT_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
-
-
-
 class Llama:
     """An opened library: its functions as attributes, its two parameter structs with defaults.
 
@@ -198,8 +195,7 @@ def _open(path: Path) -> ctypes.CDLL:
             return ctypes.CDLL(str(path))
         except OSError:
             raise EnvironmentFault(
-                f"{path} cannot be loaded as a library ({first}); name a llama.cpp library for this"
-                " machine with --lib."
+                f"{path} cannot be loaded as a library ({first}); name a llama.cpp library for this machine with --lib."
             ) from first
 
 

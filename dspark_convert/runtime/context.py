@@ -15,32 +15,29 @@ from dspark_convert.runtime.binding import POSITION, SEQUENCE, TOKEN, Batch, Lla
 
 FloatArray = NDArray[np.float32]
 
-#: ggml type numbers of the key/value cache
-KV_TYPES = {"f32": 0, "f16": 1}
+#: ggml type number of the key/value cache
+F32 = 0
+FLASH_ATTENTION_OFF = 0
 
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """``n_ctx`` positions, ``n_batch`` tokens at once, ``n_rollback`` recurrent states kept a sequence.
-
-    ``kv_type`` is "f16" (llama.cpp's default) or "f32"; ``flash_attention`` None leaves the choice to
-    llama.cpp.
-    """
+    """``n_ctx`` positions, ``n_batch`` tokens at once, ``n_rollback`` recurrent states kept a sequence."""
 
     n_ctx: int
     n_batch: int
     n_threads: int
-    n_rollback: int = 0
-    kv_type: str = "f16"
-    flash_attention: bool | None = None
+    n_rollback: int
 
 
 class Context:
-    """A context of sequence 0 on ``model``; ``other`` is the context whose tensors it may borrow."""
+    """A context of sequence 0 on ``model``; ``other`` is the context whose tensors it may borrow.
 
-    def __init__(
-        self, llama: Llama, model: int, options: ContextOptions, other: Context | None = None
-    ) -> None:
+    It computes as exactly as llama.cpp can: the default cache of f16 and flash attention each move the
+    logits by some 1e-3 of their deviation.
+    """
+
+    def __init__(self, llama: Llama, model: int, options: ContextOptions, other: Context | None = None) -> None:
         self._llama = llama
         params: Any = llama.context_params()
         params.n_ctx = options.n_ctx
@@ -48,9 +45,8 @@ class Context:
         params.n_seq_max = 1
         params.n_rs_seq = options.n_rollback
         params.n_threads = params.n_threads_batch = options.n_threads
-        params.type_k = params.type_v = KV_TYPES[options.kv_type]
-        if options.flash_attention is not None:
-            params.flash_attn_type = int(options.flash_attention)
+        params.type_k = params.type_v = F32
+        params.flash_attn_type = FLASH_ATTENTION_OFF
         params.no_perf = True
         if "n_outputs_max_per_seq" in llama.context_layout.field_names:
             params.n_outputs_max_per_seq = 0  # every token of a block is an output
@@ -59,7 +55,7 @@ class Context:
         handle = llama.new_context(model, params)
         if handle is None:
             raise InputError("llama.cpp could not create a context for the model.")
-        self.handle = handle
+        self.handle: int = handle
         self.n_batch = options.n_batch
         self.n_vocab: int = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))
         self._check_layout(options, other)

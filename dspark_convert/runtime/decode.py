@@ -92,9 +92,7 @@ def measure_noise(session: Session, prompt: Sequence[int], plain: PlainRun) -> f
     return worst
 
 
-def decode_with_draft(
-    session: Session, prompt: Sequence[int], n_tokens: int, *, record: bool = False
-) -> DraftRun:
+def decode_with_draft(session: Session, prompt: Sequence[int], n_tokens: int, *, record: bool = False) -> DraftRun:
     """Decode ``n_tokens`` tokens, or a few more: rounds are whole.
 
     ``record`` keeps what a comparison with a reference needs: blocks and features.

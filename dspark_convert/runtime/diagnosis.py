@@ -46,7 +46,7 @@ def explain_death(code: int, phase: str, log: Iterable[str]) -> str:
 
 
 def library_complaint(log: Iterable[str]) -> str:
-    """": what llama.cpp logged about a failure.", or only the full stop if it logged nothing."""
+    """What llama.cpp logged about a failure, behind a colon; only a full stop if it logged nothing."""
     text = _first_match(_COMPLAINTS, list(log))
     return f": {text.rstrip('.')}." if text else "."
 

@@ -74,9 +74,7 @@ class ValidationReport:
         return {
             "schema": "dspark-validate/1",
             "library": self.library,
-            "checks": [
-                {"name": check.name, "status": check.status, "detail": check.detail} for check in self.checks
-            ],
+            "checks": [{"name": check.name, "status": check.status, "detail": check.detail} for check in self.checks],
             "parity": None,
             "acceptance": self.acceptance.to_json() if self.acceptance else None,
             "lossless": self.lossless,

@@ -25,13 +25,6 @@ ONE_THREAD_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class SessionOptions:
-    """``exact`` asks for the most exact arithmetic: f32 cache, no flash attention, no repacked weights."""
-
-    exact: bool = False
-
-
-@dataclass(frozen=True)
 class Block:
     """What the draft said about one block.
 
@@ -47,14 +40,11 @@ class Block:
 class Session:
     """Call ``load_target``, ``load_draft``, ``open_contexts`` in this order; a ``with`` block frees all."""
 
-    def __init__(
-        self, llama: Llama, target: Path, draft: Path, shape: DraftShape, options: SessionOptions
-    ) -> None:
+    def __init__(self, llama: Llama, target: Path, draft: Path, shape: DraftShape) -> None:
         self.llama = llama
         self.shape = shape
         self.injection = "unknown"
         self._paths = (target, draft)
-        self._options = options
         self._models: list[int] = []
         self._contexts: list[Context] = []
 
@@ -94,8 +84,6 @@ class Session:
             n_batch=min(MAX_BATCH, n_ctx),
             n_threads=_usable_cores() if self.llama.llama_model_size(self.target_model) > ONE_THREAD_BYTES else 1,
             n_rollback=self.shape.drafts_per_block,
-            kv_type="f32" if self._options.exact else "f16",
-            flash_attention=False if self._options.exact else None,
         )
         self.target = Context(self.llama, self.target_model, options)
         self._contexts.append(self.target)
@@ -135,9 +123,7 @@ class Session:
             self.draft.decode_embeddings(features, position)
             return
         self.draft.encode_embeddings(features, position)
-        encoded = rows(
-            self.llama.llama_get_embeddings_nextn(self.draft.handle), len(features), self.draft_n_embd
-        )
+        encoded = rows(self.llama.llama_get_embeddings_nextn(self.draft.handle), len(features), self.draft_n_embd)
         self.draft.decode_embeddings(encoded, position)
 
     def draft_block(self, anchor: int, position: int) -> Block:
@@ -178,8 +164,7 @@ class Session:
 
     def _load(self, path: Path, role: str) -> int:
         params: Any = self.llama.model_params()
-        if self._options.exact:
-            params.use_extra_bufts = False
+        params.use_extra_bufts = False  # repacked weights are multiplied with rounded activations
         model = self.llama.load_model(path, params)
         if model is None:
             raise InputError(f"llama.cpp refused to load the {role} {path}")

@@ -24,18 +24,17 @@ Tell = Callable[[str], None]
 def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Load a pair and decode every prompt plainly and with the draft; what happened, unjudged.
 
-    ``job``: library, target, draft (paths), shape (``DraftShape``), prompts, max_tokens, exact.
+    ``job``: library, target, draft (paths), shape (``DraftShape``), prompts, max_tokens.
     """
     from dspark_convert.runtime.binding import Llama
     from dspark_convert.runtime.injection import probe_injection
-    from dspark_convert.runtime.session import Session, SessionOptions
+    from dspark_convert.runtime.session import Session
     from dspark_convert.runtime.shape import DraftShape
 
     tell("loading the library")
     llama = Llama(Path(job["library"]))
     shape = DraftShape(**job["shape"])
-    options = SessionOptions(exact=job["exact"])
-    with Session(llama, Path(job["target"]), Path(job["draft"]), shape, options) as session:
+    with Session(llama, Path(job["target"]), Path(job["draft"]), shape) as session:
         tell("loading the target")
         session.load_target()
         tell("loading the draft")
@@ -78,8 +77,7 @@ def _run_prompt(session: Any, prompt: list[int], max_tokens: int) -> dict[str, A
         "noise": noise,
         "drafted": drafted.tokens[: len(plain.tokens)],
         "rounds": [
-            {"drafts": entry.drafts, "wanted": entry.wanted, "accepted": entry.accepted}
-            for entry in drafted.rounds
+            {"drafts": entry.drafts, "wanted": entry.wanted, "accepted": entry.accepted} for entry in drafted.rounds
         ],
     }
 

@@ -1,0 +1,102 @@
+"""dspark-validate: run a draft with its target in llama.cpp and say whether it works."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dspark_convert.cli.output import Output
+from dspark_convert.cli.runner import VersionFlag, run
+from dspark_convert.findings import error
+
+if TYPE_CHECKING:
+    from dspark_convert.runtime.report import Acceptance, ValidationReport
+
+
+def validate_command(
+    draft: Annotated[Path, typer.Argument(metavar="DRAFT.gguf", help="The draft.")],
+    target: Annotated[Path, typer.Option("--target", metavar="TARGET.gguf", help="The model that it drafts for.")],
+    prompts: Annotated[
+        Path | None, typer.Option("--prompts", metavar="FILE", help="Prompts, one a line (default: built-in texts).")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Tokens to decode for each prompt.")] = 64,
+    lib: Annotated[
+        Path | None,
+        typer.Option("--lib", metavar="PATH", help="The llama.cpp library, or the directory that holds it."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="Give up after this long.")
+    ] = 900.0,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    version: VersionFlag = False,  # noqa: ARG001 - handled by its callback
+) -> int:
+    """Run DRAFT.gguf with its target in llama.cpp: does it load, is the text unchanged, what is accepted?
+
+    Exit code 0: it works; 1: something is wrong with the pair; 3: a file cannot be used; 4: there is no
+    llama.cpp library that runs DSpark drafts.
+    """
+    from dspark_convert.runtime.validation import read_prompts, validate
+
+    out = Output(json=json, quiet=quiet)
+    texts = None if prompts is None else read_prompts(prompts)
+    with _phases(out) as on_phase:
+        report = validate(
+            draft, target, lib=lib, prompts=texts, max_tokens=max_tokens, timeout=timeout, on_phase=on_phase
+        )
+    show_report(out, report)
+    out.json(report.to_json())
+    return 0 if report.passed else 1
+
+
+@contextmanager
+def _phases(out: Output) -> Iterator[Callable[[str], None]]:
+    """Shows what the run is doing, on a terminal only; yields the function to tell it to."""
+    if out.quiet or not sys.stderr.isatty():
+        yield lambda _phase: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield status.update
+
+
+def show_report(out: Output, report: ValidationReport) -> None:
+    """The report for a reader, on stdout; with --quiet only what failed, on stderr."""
+    if out.quiet:
+        failed = [check for check in report.checks if check.status == "fail"]
+        out.findings([error(f"validate-{check.name}", check.name, check.detail) for check in failed])
+        return
+    if report.library:
+        out.fields([("library", f"{report.library['path']} ({report.library['source']})")])
+    out.table(("check", "status", "found"), [(c.name, c.status, c.detail) for c in report.checks])
+    if report.acceptance:
+        out.human("")
+        _show_acceptance(out, report.acceptance)
+        out.human(f"mean accepted length: {report.acceptance.mean_accepted_length:.2f} tokens a round")
+
+
+def _show_acceptance(out: Output, acceptance: Acceptance) -> None:
+    rows = []
+    for position, drafted in enumerate(acceptance.drafted):
+        conditional = acceptance.conditional_share(position)
+        rows.append(
+            (
+                position,
+                drafted,
+                acceptance.accepted[position],
+                f"{acceptance.share(position):.3f}",
+                "-" if conditional is None else f"{conditional:.3f}",
+            )
+        )
+    headers = ("position", "drafted", "accepted", "share", "if all before")
+    out.table(headers, rows, right=",".join(headers))
+
+
+def main() -> None:
+    run(validate_command, "dspark-validate")

@@ -1,0 +1,97 @@
+"""Does this draft work with this target? Run the pair in llama.cpp and judge what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dspark_convert.errors import InputError
+from dspark_convert.runtime.guard import Outcome, run_job
+from dspark_convert.runtime.library import Library, find_library
+from dspark_convert.runtime.precheck import precheck
+from dspark_convert.runtime.report import Check, ValidationReport
+from dspark_convert.runtime.verdict import count_acceptance, judge_acceptance, judge_drafting, judge_lossless
+
+DEFAULT_MAX_TOKENS = 64
+DEFAULT_TIMEOUT = 900.0
+
+#: checks that need the models running, in the order in which they are told
+RUN_CHECKS = ("load", "drafting", "acceptance", "lossless")
+
+
+def validate(
+    draft: Path,
+    target: Path,
+    *,
+    lib: Path | None = None,
+    prompts: Sequence[str] | None = None,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    timeout: float = DEFAULT_TIMEOUT,
+    on_phase: Callable[[str], None] = lambda _phase: None,
+) -> ValidationReport:
+    """Check both files, then decode ``prompts`` (own texts if None) plainly and with the draft.
+
+    ``max_tokens`` tokens a prompt, ``timeout`` seconds for everything in llama.cpp, ``lib`` the
+    library file or its directory. Raises InputError for files that are no GGUF or have the wrong
+    role, EnvironmentFault if there is no library that can run a draft.
+    """
+    checks, shape = precheck(draft, target)
+    if shape is None:
+        return ValidationReport({}, (*checks, *_skipped(RUN_CHECKS, "the files do not pass the checks before")))
+    library = find_library(lib)
+    job = {
+        "library": str(library.path),
+        "target": str(target.resolve()),
+        "draft": str(draft.resolve()),
+        "shape": asdict(shape),
+        "prompts": list(default_prompts() if prompts is None else prompts),
+        "max_tokens": max_tokens,
+    }
+    outcome = run_job(job, timeout=timeout, on_phase=on_phase)
+    if outcome.result is None:
+        return ValidationReport(_describe(library, {}), (*checks, *_judge_failure(outcome)))
+    run = outcome.result
+    judged = (
+        Check("load", "pass", f"llama.cpp runs the pair ({run['injection']} injection)"),
+        judge_drafting(acceptance := count_acceptance(run["runs"], shape.drafts_per_block)),
+        judge_acceptance(acceptance, run["runs"]),
+        judge_lossless(run["runs"]),
+    )
+    lossless = judged[-1].status == "pass"
+    return ValidationReport(_describe(library, run), (*checks, *judged), acceptance, lossless)
+
+
+def default_prompts() -> list[str]:
+    """The texts that lie beside this file, one a line."""
+    return read_prompts(Path(__file__).with_name("prompts.txt"))
+
+
+def read_prompts(path: Path) -> list[str]:
+    """The prompts in ``path``, one a line, blank lines left out; InputError if there are none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as fault:
+        raise InputError(f"{path} is not UTF-8 text (byte {fault.start}); save the prompts as UTF-8.") from fault
+    prompts = [line for line in lines if line.strip()]
+    if not prompts:
+        raise InputError(f"{path} holds no prompt; write one a line.")
+    return prompts
+
+
+def _judge_failure(outcome: Outcome) -> tuple[Check, ...]:
+    """The checks of a run that ended early: what was reached passes, what stopped it fails."""
+    reached = 0 if outcome.phase.startswith(("starting", "loading", "creating")) else 1
+    failed = Check(RUN_CHECKS[reached], "fail", outcome.fault)
+    passed = (Check("load", "pass", "llama.cpp loads the pair"),)[:reached]
+    return (*passed, failed, *_skipped(RUN_CHECKS[reached + 1 :], "llama.cpp did not get that far"))
+
+
+def _describe(library: Library, run: Mapping[str, Any]) -> dict[str, Any]:
+    known = {key: run[key] for key in ("model_params", "context_params", "injection") if key in run}
+    return {"path": str(library.path), "source": library.source, **known}
+
+
+def _skipped(names: Sequence[str], why: str) -> tuple[Check, ...]:
+    return tuple(Check(name, "skip", why) for name in names)
