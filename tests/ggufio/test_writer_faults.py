@@ -72,6 +72,22 @@ def test_non_finite_values_are_all_told_and_nothing_is_left(out: Path, tmp_path:
     assert "bf16" in fault.findings[1].fix
 
 
+def test_once_a_value_is_bad_nothing_more_is_written(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = jobs(tmp_path)
+    bad = source(tmp_path / "inputs" / "bad", np.full((1, 32), np.nan), "F64")
+    real, sizes = os.write, []
+
+    def counting(descriptor: int, data: bytes) -> int:
+        sizes.append(len(data))
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", counting)
+    attempt(out, [job(bad, GGMLType.F32, name="bad"), *made], InputError)
+    assert len(sizes) == 1  # the header
+
+
 def test_a_truncated_source(out: Path, tmp_path: Path) -> None:
     made = jobs(tmp_path)
     assert made[3].source
@@ -104,6 +120,19 @@ def test_a_write_that_fails(
 
     monkeypatch.setattr(os, call, failing)
     assert str(attempt(out, made, EnvironmentFault)) == f"cannot write {out}: {words}"
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_no_descriptor_stays_open(tmp_path: Path, works: bool) -> None:
+    made = jobs(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (iterating a Path keeps one open)
+    if works:
+        write(tmp_path / "o.gguf", METADATA, made)
+    else:
+        assert made[3].source
+        made[3].source.path.write_bytes(bytes(100))
+        attempt(tmp_path / "o.gguf", made, InputError)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
 def test_too_little_space_is_seen_before(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
