@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
@@ -60,7 +62,7 @@ def print_findings(findings: Sequence[Finding], stream: IO[str]) -> None:
             if finding.severity != severity:
                 continue
             word = coloured(stream, colour, severity)
-            line = f"{word}: {safe(finding.where)}: {safe(finding.message)} [{safe(finding.rule)}]"
+            line = f"{word}: {safe(finding.where)}: {safe(finding.message.rstrip('.'))} [{safe(finding.rule)}]"
             print(line, file=stream)
             if finding.fix:
                 print(f"  fix: {safe(finding.fix)}", file=stream)
@@ -95,27 +97,29 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
         numeric = set(right.split(","))
         for header in headers:
             table.add_column(Text(header), justify="right" if header in numeric else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(safe(str(cell))) for cell in row))
-        self.human(table)
+        console = self._console()
+        with console.capture() as captured:
+            console.print(table)
+        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
     def fields(self, pairs: Sequence[tuple[str, Any]]) -> None:
-        """Name and value a line, values aligned, to stdout."""
-        if self.json_wanted or self.quiet:
+        """Name and value a line, values aligned and on a terminal wrapped, to stdout."""
+        if self.json_wanted or self.quiet or not pairs:
             return
-        from rich.table import Table
-        from rich.text import Text
-
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(no_wrap=True)
-        grid.add_column(overflow="fold")
+        indent = max(len(name) for name, _ in pairs) + 2
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNWRAPPED_WIDTH
         for name, value in pairs:
-            grid.add_row(Text(name), Text(safe(str(value))))
-        self.human(grid)
+            text = safe(str(value))
+            # Without a look at the length textwrap would cost more than all else.
+            fits = indent + len(text) <= width
+            lines = [text] if fits else textwrap.wrap(text, max(width - indent, 20)) or [""]
+            print(f"{name:<{indent}}" + f"\n{' ' * indent}".join(lines))
 
     def json(self, obj: Any) -> None:
         """The result as one JSON document, to stdout, if --json was given. Call it once, last."""
@@ -143,10 +147,10 @@ class Output:
     def progress(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
         """A bar on stderr for ``total`` bytes; yields a function that takes the bytes just done.
 
-        Silent unless stderr is a terminal, and with --quiet. The function may be called from
+        Silent unless stderr is a terminal, with --quiet and for a total of 0. The function may be called from
         several threads.
         """
-        if self.quiet or not sys.stderr.isatty():
+        if self.quiet or not total or not sys.stderr.isatty():
             yield lambda _done: None
             return
         from rich.console import Console

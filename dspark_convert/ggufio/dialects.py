@@ -218,7 +218,8 @@ def _compare_meaning(keys: Keys, draft: Draft) -> None:
         if key not in keys.file.metadata:
             continue
         stated, meant = _plain(keys.file.metadata[key]), getattr(draft, attribute)
-        if stated != (list(meant) if isinstance(meant, tuple) else meant):
+        meant = list(meant) if isinstance(meant, tuple) else meant
+        if stated != meant:
             shown = f"{stated!r:.80}"
             message = f"the file says {shown} here, but what llama.cpp reads says {meant!r:.80}"
             keys.findings.append(error("meaning-disagrees", key, message, "convert the draft again"))

@@ -1,0 +1,151 @@
+"""A draft's meaning in words: the fields that dspark-inspect shows first."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import Any
+
+from dspark_convert.cli.text import human_bytes, safe
+from dspark_convert.draft import Draft
+from dspark_convert.inspection import Inspection
+
+KINDS = {"dspark": "DSpark", "dflash": "DFlash", "dflash2": "DFlash2"}
+
+#: characters of a metadata value that are shown
+VALUE_WIDTH = 100
+#: items of an array that are shown
+ARRAY_ITEMS = 8
+
+
+def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
+    """Name and text a line, most important first."""
+    draft, metadata = inspection.draft, inspection.metadata
+    if draft is None:
+        return [("layout", inspection.dialect), ("weights", _weights(inspection))]
+    return [
+        ("kind", f"{KINDS[draft.kind]} draft{_for_target(metadata)}, layout {inspection.dialect}"),
+        ("block", _block(draft)),
+        ("taps", f"the inputs of target layers {', '.join(map(str, draft.target_layers)) or '(none)'}"),
+        ("mask token", _mask(draft, metadata)),
+        ("Markov head", f"{draft.markov_head_type}, rank {draft.markov_rank}" if draft.markov_rank else "none"),
+        ("confidence head", "yes" if draft.has_confidence_head else "no"),
+        ("vocabulary", _vocabulary(draft, metadata)),
+        ("network", _network(draft)),
+        ("attention", _attention(draft)),
+        ("RoPE", _rope(draft)),
+        ("shared tensors", _shared(inspection, draft)),
+        ("weights", _weights(inspection)),
+        ("made from", _origin(metadata)),
+    ]
+
+
+def run_command(inspection: Inspection) -> str:
+    """The line that runs this draft, or why there is none."""
+    draft = inspection.draft
+    path = shlex.quote(str(inspection.path))
+    if draft is None or inspection.errors:
+        return "(not as it is: see the errors)"
+    if inspection.kind == "checkpoint":
+        return f"dspark-convert {path} --target-model-dir TARGET"
+    if inspection.dialect == "dspark":
+        return "(on an early llama.cpp that has the architecture dspark; mainline needs the layout dflash)"
+    spec_type = "draft-dspark" if draft.kind == "dspark" else "draft-dflash"
+    flags = f"--spec-type {spec_type} --spec-draft-n-max {draft.drafts_per_block}"
+    return f"llama-server -m TARGET.gguf --spec-draft-model {path} {flags}"
+
+
+def value_text(value: Any) -> str:
+    """A metadata value on one line: long text cut, arrays as their first items and length."""
+    if isinstance(value, str):
+        return safe(value, VALUE_WIDTH)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
+        items = ", ".join(safe(str(item), VALUE_WIDTH // ARRAY_ITEMS) for item in value[:ARRAY_ITEMS])
+        return f"[{items}]" if len(value) <= ARRAY_ITEMS else f"[{items}, …] ({len(value):,} items)"
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def _for_target(metadata: Any) -> str:
+    name = metadata.get("dspark.target.name") or metadata.get("general.base_model.0.name")
+    return f" for {name}" if isinstance(name, str) and name else ""
+
+
+def _block(draft: Draft) -> str:
+    first = "the first at the anchor" if draft.sample_from_anchor else "the first at the slot after the anchor"
+    return f"{draft.block_size} slots, {draft.drafts_per_block} drafts a round, {first}"
+
+
+def _mask(draft: Draft, metadata: Any) -> str:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if tokens is not None and not isinstance(tokens, str) and draft.mask_token_id < len(tokens):
+        return f"{draft.mask_token_id}  {safe(str(tokens[draft.mask_token_id]), VALUE_WIDTH)}"
+    return str(draft.mask_token_id)
+
+
+def _vocabulary(draft: Draft, metadata: Any) -> str:
+    text = f"{draft.vocab_size:,} tokens"
+    if draft.draft_vocab_size != draft.vocab_size:
+        text += f", of which it drafts {draft.draft_vocab_size:,}"
+    model, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
+    if model is None:
+        return f"{text}, no tokenizer (it comes from the target)"
+    return f"{text}, tokenizer {model}" + (f", pre-tokenizer {pre}" if pre else "")
+
+
+def _network(draft: Draft) -> str:
+    backbone = "" if draft.backbone == "unknown" else f"{draft.backbone}, "
+    return (
+        f"{backbone}{draft.n_layer} layers of {draft.hidden_size}, {draft.n_head} heads of {draft.head_dim}"
+        f" over {draft.n_head_kv}, feed-forward {draft.intermediate_size}, context {draft.context_length:,}"
+    )
+
+
+def _attention(draft: Draft) -> str:
+    text = "causal" if draft.causal else "both ways"
+    if not draft.sliding_window:
+        return f"{text} within the block, over the whole context"
+    layers = [str(i) for i, windowed in enumerate(draft.sliding_window_pattern) if windowed]
+    where = f"layers {', '.join(layers)}" if layers else "no layer" if draft.sliding_window_pattern else "all layers"
+    return f"{text} within the block, a window of {draft.sliding_window} in {where}"
+
+
+def _rope(draft: Draft) -> str:
+    rope = draft.rope
+    pairs = "NeoX pairs (i, i + n/2)" if rope.style == "neox" else "neighbouring pairs (2i, 2i + 1)"
+    text = f"{pairs}, {rope.dimension_count} of {draft.head_dim} dimensions, base {rope.freq_base:,.10g}"
+    if rope.scaling:
+        text += ", scaled: " + ", ".join(f"{key} {value_text(value)}" for key, value in rope.scaling.items())
+    return text
+
+
+def _shared(inspection: Inspection, draft: Draft) -> str:
+    if not draft.has_token_embd and not draft.has_output:
+        return "embeddings and head are borrowed from the target"
+    own = {row.name: row.nbytes for row in inspection.tensors if row.name in ("token_embd.weight", "output.weight")}
+    size = human_bytes(sum(own.values()))
+    if draft.has_token_embd and draft.has_output:
+        return f"embeddings and head are its own ({size})"
+    if draft.has_output:
+        return f"embeddings are borrowed from the target, the head is its own ({size})"
+    return f"embeddings are its own ({size}); llama.cpp uses them as head too"
+
+
+def _weights(inspection: Inspection) -> str:
+    sizes: Counter[str] = Counter()
+    for row in inspection.tensors:
+        sizes[row.type] += row.nbytes
+    if not sizes:
+        return "none"
+    types = ", ".join(f"{kind} {human_bytes(size)}" for kind, size in sizes.most_common())
+    return f"{len(inspection.tensors)} tensors, {human_bytes(sizes.total())}: {types}"
+
+
+def _origin(metadata: Any) -> str:
+    source = metadata.get("dspark.source") or metadata.get("general.source.huggingface.repository")
+    if not source:
+        return f"{metadata.get('general.name') or 'unknown'} (the file does not say)"
+    revision, version = metadata.get("dspark.revision"), metadata.get("dspark.converter_version")
+    text = f"{source} at {revision}" if revision else str(source)
+    return f"{text}, by dspark-convert {version}" if version else text

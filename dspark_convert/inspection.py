@@ -1,0 +1,105 @@
+"""One view of a draft, whether it is a GGUF or still a checkpoint: meaning, contents, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dspark_convert.draft import Draft
+from dspark_convert.findings import Finding
+
+
+@dataclass(frozen=True)
+class TensorRow:
+    """``type`` is ggml's name, ``shape`` in ggml order, ``nbytes`` 0 if the type is unknown."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """``draft`` is None where the meaning could not be read; ``findings`` then say why.
+
+    ``nbytes`` is the file's size, for a checkpoint that of the tensors it would be written with.
+    ``container`` tells of a GGUF its version, byte order and alignment.
+    """
+
+    path: Path
+    kind: Literal["gguf", "checkpoint"]
+    nbytes: int
+    container: dict[str, Any]
+    dialect: str
+    draft: Draft | None
+    metadata: Mapping[str, Any]
+    tensors: tuple[TensorRow, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of ``dspark-inspect --json`` (schemas/inspect-1.json)."""
+        return {
+            "schema": "dspark-inspect/1",
+            "file": {"path": str(self.path), "kind": self.kind, "bytes": self.nbytes, **self.container},
+            "dialect": self.dialect,
+            "draft": self.draft.to_json() if self.draft else None,
+            "metadata": dict(self.metadata),
+            "tensors": [
+                {"name": row.name, "type": row.type, "shape": list(row.shape), "bytes": row.nbytes}
+                for row in self.tensors
+            ],
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+
+
+def inspect_file(path: Path, *, deep: bool = False, advance: Callable[[int], None] = lambda _bytes: None) -> Inspection:
+    """Inspect a GGUF; it stays mapped for as long as the result's ``metadata`` is held.
+
+    ``deep`` also reads all values; ``advance`` is told the bytes. Raises InputError if the file
+    cannot be read or is no draft.
+    """
+    from dspark_convert.ggufio.dialects import read_draft
+    from dspark_convert.ggufio.reader import open_gguf
+    from dspark_convert.lint import lint
+
+    file = open_gguf(path)
+    reading = read_draft(file)
+    return Inspection(
+        path=path,
+        kind="gguf",
+        nbytes=file.size,
+        container={"version": file.version, "byte_order": file.byte_order, "alignment": file.alignment},
+        dialect=reading.dialect,
+        draft=reading.draft,
+        metadata=file.metadata,
+        tensors=tuple(TensorRow(t.name, t.type_name, t.shape, t.nbytes) for t in file.tensors),
+        findings=lint(file, reading, deep=deep, advance=advance),
+    )
+
+
+def inspect_directory(path: Path) -> Inspection:
+    """Inspect a checkpoint: the plan of its conversion without a target (so without a tokenizer).
+
+    Raises UsageError or InputError if it holds no draft that can be planned.
+    """
+    from dspark_convert.plan import plan_for_directory
+
+    plan = plan_for_directory(path)
+    return Inspection(
+        path=path,
+        kind="checkpoint",
+        nbytes=sum(job.nbytes for job in plan.tensors),
+        container={},
+        dialect=plan.dialect,
+        draft=plan.draft,
+        metadata={kv.key: kv.value for kv in plan.metadata},
+        tensors=tuple(TensorRow(job.name, job.type.name, job.shape, job.nbytes) for job in plan.tensors),
+        findings=plan.findings,
+    )
