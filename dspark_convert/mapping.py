@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Any
 
+from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info
 from dspark_convert.formula import FormulaError, evaluate
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
@@ -77,9 +78,17 @@ def _place(
 
 
 def check_tensors(
-    spec: Spec, known: Mapping[str, Any], flat: Mapping[str, TensorRef], config: Mapping[str, Any]
+    spec: Spec,
+    known: Mapping[str, Any],
+    flat: Mapping[str, TensorRef],
+    config: Mapping[str, Any],
+    *,
+    complete: bool = True,
 ) -> tuple[list[Place], list[Finding]]:
-    """The places to fill, and every finding about names, shapes and dtypes."""
+    """The places to fill, and every finding about names, shapes and dtypes.
+
+    ``complete``: all files of the checkpoint could be read; if not, nothing is said to be missing.
+    """
     shapes = {name: ref.shape for name, ref in flat.items()}
     findings: list[Finding] = []
     places: list[Place] = []
@@ -89,7 +98,7 @@ def check_tensors(
         claimed.add(place.source)
         ref = flat.get(place.source)
         if ref is None:
-            if wanted and not place.rule.optional:
+            if wanted and complete and not place.rule.optional:
                 missing.append(place.source)
             continue
         if not wanted:
@@ -98,11 +107,12 @@ def check_tensors(
             continue
         findings += _shape(place, ref) + _dtype(ref, config)
         places.append(place)
-    for name in missing[:NAMED]:
+    named, more = _name_some(missing)
+    for name in named:
         findings.append(error("tensor-missing", name, f"tensor {name} is missing.", "fetch the whole checkpoint"))
-    if len(missing) > NAMED:
-        rest = f"{len(missing) - NAMED} further tensors are missing, {missing[-1]} among them."
-        findings.append(error("tensor-missing", missing[NAMED], rest, "fetch the whole checkpoint"))
+    if more:
+        rest = f"{len(more)} further tensors are missing, {more[-1]} among them."
+        findings.append(error("tensor-missing", more[0], rest, "fetch the whole checkpoint"))
     if "n_layer" in known:
         findings += _leftovers(spec, {n: r for n, r in flat.items() if n not in claimed})
     return places, findings
@@ -140,13 +150,19 @@ def _leftovers(spec: Spec, rest: Mapping[str, TensorRef]) -> list[Finding]:
             findings.append(error("tensor-unsupported", name, f"{name} cannot be converted: {refused.reason}."))
         else:
             unknown.append(name)
-    for name in unknown[:NAMED]:
+    named, more = _name_some(unknown)
+    for name in named:
         message = f"{name} {list(rest[name].shape)} is not known to the {spec.title} spec."
         findings.append(error("tensor-unknown", name, message, "if it may be left out, remove it from the checkpoint"))
-    if len(unknown) > NAMED:
-        message = f"{len(unknown) - NAMED} further tensors are unknown, {unknown[-1]} among them."
-        findings.append(error("tensor-unknown", unknown[NAMED], message))
+    if more:
+        message = f"{len(more)} further tensors are unknown, {more[-1]} among them."
+        findings.append(error("tensor-unknown", more[0], message))
     return findings
+
+
+def _name_some(names: list[str]) -> tuple[list[str], list[str]]:
+    """Those to name one by one, and those to count (none, or at least two)."""
+    return (names, []) if len(names) <= NAMED + 1 else (names[:NAMED], names[NAMED:])
 
 
 def _rule(rules: tuple[NameRule, ...], name: str) -> NameRule | None:
@@ -154,8 +170,13 @@ def _rule(rules: tuple[NameRule, ...], name: str) -> NameRule | None:
 
 
 def _all_zero(ref: TensorRef) -> bool:
-    # A negative zero has a set sign bit and still adds nothing; it is rare enough to be refused.
-    return ref.dtype in FLOAT_DTYPES and ref.nbytes <= MAX_ZERO_CHECK and not any(read_bytes(ref))
+    if ref.dtype not in FLOAT_DTYPES or ref.nbytes > MAX_ZERO_CHECK:
+        return False
+    try:
+        # A negative zero has a set sign bit and still adds nothing; it is rare enough to be refused.
+        return not any(read_bytes(ref))
+    except InputError:  # the file is cut short, and there is a finding that says so
+        return False
 
 
 def resolve_outtype(outtype: str, places: list[Place], flat: Mapping[str, TensorRef]) -> GGMLType:

@@ -11,11 +11,20 @@ from typing import Any
 from dspark_convert.draft import Draft, Rope
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.formula import FormulaError, evaluate
+from dspark_convert.source.jsonfile import shown
 from dspark_convert.specs import Field, Spec
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
+
 
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("an integer", lambda v: type(v) is int),
-    "float": ("a finite number", lambda v: type(v) in (int, float) and math.isfinite(v)),
+    "float": ("a finite number", _finite),
     "bool": ("true or false", lambda v: type(v) is bool),
     "str": ("a string", lambda v: type(v) is str),
     "int_list": ("a list of integers", lambda v: type(v) is list and bool(v) and all(type(i) is int for i in v)),
@@ -64,7 +73,9 @@ def resolve(
             continue
         value, where = found
         if problem := _problem(field, value):
-            findings.append(error("config-value", where, f"{where} is {value!r}, expected {problem}.", "correct it"))
+            findings.append(
+                error("config-value", where, f"{where} is {shown(value)}, expected {problem}.", "correct it")
+            )
             continue
         known[field.name], origin[field.name] = value, where
     for name, formula in spec.derived:
@@ -105,7 +116,7 @@ def _read(field: Field, config: Mapping[str, Any], findings: list[Finding]) -> F
         return ABSENT
     for value, where in found[1:]:
         if value != found[0][0]:
-            message = f"{found[0][1]} says {found[0][0]!r}, but {where} says {value!r}."
+            message = f"{found[0][1]} says {shown(found[0][0])}, but {where} says {shown(value)}."
             findings.append(error("config-disagrees", field.name, message, "correct the one that is wrong"))
             return None
     return found[0]
@@ -132,7 +143,7 @@ def _problem(field: Field, value: Any) -> str | None:
     low, high = field.min, field.max
     for number in value if field.type == "int_list" else [value] if field.type in ("int", "float") else []:
         if (low is not None and number < low) or (high is not None and number > high):
-            return f"{what} from {low:g} to {high:g}" if high is not None else f"{what} of at least {low:g}"
+            return f"{what} from {low} to {high}" if high is not None else f"{what} of at least {low}"
     if field.choices and value not in field.choices:
         return f"{' or '.join(map(repr, field.choices))}: {field.reason}"
     return None
@@ -144,7 +155,7 @@ def _requirements(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
         value = _lookup(config, rule.key)
         items = value if isinstance(value, list) else [] if value is None else [value]
         if odd := [item for item in items if not any(item == a and type(item) is type(a) for a in rule.allow)]:
-            message = f"config.json: {rule.key} has {odd[0]!r}, which cannot be converted: {rule.reason}."
+            message = f"config.json: {rule.key} has {shown(odd[0])}, which cannot be converted: {rule.reason}."
             findings.append(error("config-unsupported", rule.key, message))
     return findings
 
@@ -161,10 +172,9 @@ def _unread(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
             paths.append((key, value))
     findings = []
     for path, value in paths:
-        if path in read or path in containers or value is None or any(fnmatchcase(path, p) for p in spec.inert):
+        if path in read or value is None or any(fnmatchcase(path, p) for p in spec.inert):
             continue
-        shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."
-        message = f"config.json: {path} = {shown} is not known to the {spec.title} spec and was not read."
+        message = f"config.json: {path} = {shown(value)} is not known to the {spec.title} spec and was not read."
         findings.append(warning("config-unread", path, message, "check that it changes nothing in the draft"))
     return findings
 

@@ -75,9 +75,9 @@ def plan_for_directory(root: Path, target: Target | None = None, options: Option
 
     values = resolve(spec, checkpoint.config, {n: r.shape for n, r in flat.items()}, options.overrides)
     draft = make_draft(spec, values)
-    places, problems = check_tensors(spec, values.known, flat, checkpoint.config)
+    places, problems = check_tensors(spec, values.known, flat, checkpoint.config, complete=checkpoint.complete)
     findings += [*values.findings, *problems]
-    written, notes = _shared(places, flat, target, options)
+    written, notes = _shared(places, flat, target, options, complete=checkpoint.complete)
     findings += notes
     tokenizer: tuple[KV, ...] = ()
     if draft is not None:
@@ -100,19 +100,23 @@ def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:
         return match_spec(checkpoint.config, checkpoint.tensors)
     except InputError as e:
         names = {flat_name(name) for name in checkpoint.tensors}
+        if not checkpoint.complete:
+            # Most likely the reason why the checkpoint looks like nothing that is known.
+            message = str(e) if names else f"no tensor of {checkpoint.root} could be read."
+            raise InputError(message, findings=checkpoint.findings) from None
         if target is None and is_full_model(names):
             raise InputError(f"{e} Is {checkpoint.root} the target? The draft comes first.") from None
         raise
 
 
 def _shared(
-    places: list[Place], flat: Mapping[str, TensorRef], target: Target | None, options: Options
+    places: list[Place], flat: Mapping[str, TensorRef], target: Target | None, options: Options, *, complete: bool
 ) -> tuple[list[Place], list[Finding]]:
     """The places to write once the choice about the target's tensors is applied, and its findings."""
     shared = [place for place in places if place.rule.shared]
     include = options.shared_tensors == "include"
     findings: list[Finding] = []
-    if target is not None and not target.is_gguf:
+    if complete and target is not None and not target.is_gguf:
         for place in shared:
             findings += pair.judge_shared(flat[place.source], target, included=include)
     if not include:
@@ -130,7 +134,7 @@ def _shared(
     elif held == {"token_embd.weight"} and target is not None and target.tied:
         message = "the embeddings serve as the head too, as in the target; llama.cpp before b10434 refuses such a file."
         findings.append(warning("shared-tied", names, message))
-    elif held != {"token_embd.weight", "output.weight"}:
+    elif complete and held != {"token_embd.weight", "output.weight"}:
         message = f"embed_tokens and lm_head must be written both or neither; the checkpoint holds {names}."
         findings.append(error("shared-incomplete", names, message, "use --shared-tensors omit"))
     return places, findings

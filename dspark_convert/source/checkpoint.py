@@ -10,9 +10,12 @@ from typing import Any
 from dspark_convert.errors import InputError, UsageError
 from dspark_convert.findings import Finding, error, warning
 from dspark_convert.jobs import TensorRef
-from dspark_convert.source.jsonfile import read_object
+from dspark_convert.source.jsonfile import read_object, shown
 from dspark_convert.source.provenance import Provenance, provenance
 from dspark_convert.source.safetensors_header import read_header
+
+#: longer ones no file system has
+MAX_FILE_NAME_BYTES = 255
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Checkpoint:
     provenance: Provenance
     findings: tuple[Finding, ...]
 
+    @property
+    def complete(self) -> bool:
+        """Whether every file could be read: else a tensor that is missing may only be unread."""
+        return not any(f.severity == "error" and f.rule.startswith("shard-") for f in self.findings)
+
 
 def require_directory(path: Path, role: str) -> None:
     """Raise UsageError unless ``path`` is a directory; ``role`` says which argument it is."""
@@ -34,6 +42,8 @@ def require_directory(path: Path, role: str) -> None:
     if not path.exists():
         raise UsageError(f"{role} {path} does not exist.")
     hint = f"give its directory {path.parent}" if path.suffix == ".safetensors" else "give a directory"
+    if path.suffix == ".gguf":
+        hint = "give a GGUF of the target with --target-gguf"
     raise UsageError(f"{role} {path} is a file, expected a checkpoint directory: {hint}.")
 
 
@@ -75,17 +85,23 @@ def open_checkpoint(root: Path) -> Checkpoint:
         wanted = _wanted(root, claimed, shards, findings)
 
     tensors: dict[str, TensorRef] = {}
+    twice: dict[str, list[str]] = {}
+    sound = set()
     for path in wanted:
         refs, problems = read_header(path)
         findings += problems
+        if not problems:
+            sound.add(path.name)
         for ref in refs:
             if ref.name in tensors:
-                both = f"{tensors[ref.name].path.name} and {path.name}"
-                message = f"tensor {ref.name!r} stands in two files: {both}."
-                findings.append(error("tensor-duplicate", ref.name, message, "remove the stale file"))
+                twice.setdefault(f"{tensors[ref.name].path.name} and {path.name}", []).append(ref.name)
             tensors.setdefault(ref.name, ref)
+    if not any(f.rule == "shard-families" for f in findings):
+        for files, both in twice.items():
+            message = f"{_some(both)} in two files: {files}."
+            findings.append(error("tensor-duplicate", both[0], message, "remove the stale file"))
     if claimed is not None:
-        findings += _compare(claimed, tensors, readable={p.name for p in wanted})
+        findings += _compare(claimed, tensors, sound)
     return Checkpoint(root, config, tensors, tuple(wanted), provenance(root, config), tuple(findings))
 
 
@@ -94,14 +110,29 @@ def _claims(index: Path, findings: list[Finding]) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"{index} has no weight_map, expected an object of tensor names and file names.")
     claims: dict[str, str] = {}
+    refused: dict[str, list[str]] = {}
     for tensor, file in weight_map.items():
-        # A name with a path in it would let a repository read files outside its own directory.
-        if not isinstance(file, str) or not file or "\0" in file or Path(file).name != file or "\\" in file:
-            message = f"{index.name} places {tensor!r} in {file!r}, expected a bare file name in the same directory."
-            findings.append(error("shard-index", tensor, message, "do not trust this checkpoint"))
-        else:
+        if _is_bare_name(file):
             claims[tensor] = file
+        else:
+            refused.setdefault(shown(file), []).append(tensor)
+    for file, tensors in refused.items():
+        message = f"{index.name} says that {_some(tensors)} in {file}, expected a bare file name in the same directory."
+        findings.append(error("shard-index", tensors[0], message, "do not trust this checkpoint"))
     return claims
+
+
+def _is_bare_name(file: Any) -> bool:
+    """A name with a path in it would let a repository read files outside its own directory."""
+    if not isinstance(file, str) or not 0 < len(file.encode("utf-8", "surrogatepass")) <= MAX_FILE_NAME_BYTES:
+        return False
+    return Path(file).name == file != ".." and "\0" not in file and "\\" not in file
+
+
+def _some(tensors: list[str]) -> str:
+    """Subject and verb: "tensor 'a' stands", "tensor 'a' and 3 more stand"."""
+    more = len(tensors) - 1
+    return f"tensor {tensors[0]!r} and {more} more stand" if more else f"tensor {tensors[0]!r} stands"
 
 
 def _wanted(root: Path, claims: dict[str, str], shards: list[Path], findings: list[Finding]) -> list[Path]:
@@ -109,7 +140,7 @@ def _wanted(root: Path, claims: dict[str, str], shards: list[Path], findings: li
     missing = [name for name in names if not (root / name).is_file()]
     if missing:
         held = sum(1 for file in claims.values() if file in missing)
-        message = f"{len(missing)} of {len(names)} shards are missing ({held} tensors): {', '.join(missing)}."
+        message = f"shards missing: {len(missing)} of {len(names)} (tensors in them: {held}): {', '.join(missing)}."
         findings.append(error("shard-missing", ", ".join(missing), message, "fetch them into the same directory"))
     stray = [p.name for p in shards if p.name not in names]
     if stray:
@@ -118,16 +149,23 @@ def _wanted(root: Path, claims: dict[str, str], shards: list[Path], findings: li
     return [root / name for name in names if name not in missing]
 
 
-def _compare(claims: dict[str, str], tensors: dict[str, TensorRef], readable: set[str]) -> list[Finding]:
-    findings = []
+def _compare(claims: dict[str, str], tensors: dict[str, TensorRef], sound: set[str]) -> list[Finding]:
+    absent: dict[str, list[str]] = {}
     for tensor, file in claims.items():
-        if file in readable and (tensor not in tensors or tensors[tensor].path.name != file):
-            message = f"the index places {tensor!r} in {file}, which does not hold it."
-            findings.append(error("shard-index", tensor, message, "fetch index and shards of one revision"))
+        if file in sound and (tensor not in tensors or tensors[tensor].path.name != file):
+            absent.setdefault(file, []).append(tensor)
+    unlisted: dict[str, list[str]] = {}
     for tensor, ref in tensors.items():
         if tensor not in claims:
-            message = f"{ref.path.name} holds {tensor!r}, which the index does not list."
-            findings.append(error("shard-index", tensor, message, "fetch index and shards of one revision"))
+            unlisted.setdefault(ref.path.name, []).append(tensor)
+    fix = "fetch index and shards of one revision"
+    findings = []
+    for file, names in absent.items():
+        message = f"the index says that {_some(names)} in {file}, which is not so."
+        findings.append(error("shard-index", names[0], message, fix))
+    for file, names in unlisted.items():
+        message = f"{_some(names)} in {file}, and the index does not list it there."
+        findings.append(error("shard-index", names[0], message, fix))
     return findings
 
 
@@ -143,7 +181,7 @@ def _families(shards: list[Path]) -> list[Finding]:
         return [error("shard-families", sets, message, "remove the stale files")]
     for total, numbers in totals.items():
         if absent := sorted(set(range(1, total + 1)) - numbers):
-            message = f"{len(absent)} of {total} shards are missing: numbers {', '.join(map(str, absent[:20]))}."
+            message = f"shards missing: {len(absent)} of {total}: numbers {', '.join(map(str, absent[:20]))}."
             return [error("shard-missing", "*.safetensors", message, "fetch them into the same directory")]
     return []
 
@@ -157,7 +195,10 @@ def find_tensor(root: Path, name: str) -> TensorRef | None:
     indexes = sorted(root.glob("*.safetensors.index.json"))
     shards = sorted(root.glob("*.safetensors"))
     if indexes:
-        claims = _claims(indexes[0], [])
+        try:
+            claims = _claims(indexes[0], [])
+        except InputError:
+            return None
         shards = [root / claims[name]] if name in claims and (root / claims[name]).is_file() else []
     for path in shards:
         refs, problems = read_header(path)

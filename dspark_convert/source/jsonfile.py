@@ -14,13 +14,17 @@ MAX_JSON_BYTES = 64 * 2**20
 MAX_JSON_DEPTH = 100
 
 
+class _KeyTwice(ValueError):
+    """The message names the key."""
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"key {key!r} stands there twice")
+                raise _KeyTwice(f"key {key!r} stands there twice")
             seen.add(key)
     return result
 
@@ -43,8 +47,10 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
         raise InputError(f"{where} is not UTF-8 text (byte {e.start}); fetch it again.") from None
     except RecursionError:
         raise InputError(f"{where} nests too deeply to be what it claims to be.") from None
-    except ValueError as e:
+    except _KeyTwice as e:
         raise InputError(f"{where} is ambiguous: {e}; keep one of them.") from None
+    except ValueError as e:  # a number of too many digits
+        raise InputError(f"{where} cannot be read: {e}.") from None
     if not isinstance(value, dict):
         raise InputError(f"{where} holds a JSON {type(value).__name__}, expected an object.")
     if _depth(value) > MAX_JSON_DEPTH:
@@ -76,6 +82,12 @@ def read_object(path: Path, *, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     if disguise := disguised(data):
         raise InputError(f"{path} is {disguise}, not JSON; fetch the real file.")
     return parse_object(data, str(path))
+
+
+def shown(value: Any) -> str:
+    """A value out of such a file as Python writes it, cut: it may be anything."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def disguised(head: bytes) -> str | None:

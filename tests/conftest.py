@@ -1,0 +1,79 @@
+"""The tiny pair, made once and copied for each test, and the commands run inside this process."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.checkpoints import Pair, copy_pair
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What --json printed."""
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
+
+    def findings(self, severity: str) -> list[tuple[str, str]]:
+        """(rule, where) of the findings in the document."""
+        return [(f["rule"], f["where"]) for f in self.document["findings"] if f["severity"] == severity]
+
+    @property
+    def told(self) -> str:
+        """Everything that was said about what is wrong."""
+        document = self.document
+        said = [f["message"] + " " + f["fix"] for f in document["findings"]]
+        return "\n".join([document.get("error", {}).get("message", ""), *said])
+
+
+Convert = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session")
+def tiny_master(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from fixtures.target_gguf import write_target_gguf
+    from fixtures.tiny import make_tiny_pair
+
+    root = tmp_path_factory.mktemp("tiny")
+    pair = make_tiny_pair(root)
+    write_target_gguf(pair.target_dir, root / "target.gguf")
+    return root
+
+
+@pytest.fixture
+def pair(tiny_master: Path, tmp_path: Path) -> Pair:
+    return copy_pair(tiny_master, tmp_path / "pair")
+
+
+@pytest.fixture
+def convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Convert]:
+    """``dspark-convert ARGS`` as the console script runs it, in an empty working directory."""
+    from dspark_convert.cli.convert import convert as command
+    from dspark_convert.cli.runner import run
+
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    handlers = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)}
+
+    def call(*args: str | Path) -> Ended:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            run(command, "dspark-convert", [str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return Ended(end.value.code, out, err)
+
+    yield call
+    for name, handler in handlers.items():
+        signal.signal(name, handler)
