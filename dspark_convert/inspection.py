@@ -50,7 +50,7 @@ class Inspection:
             "file": {"path": str(self.path), "kind": self.kind, "bytes": self.nbytes, **self.container},
             "dialect": self.dialect,
             "draft": self.draft.to_json() if self.draft else None,
-            "metadata": dict(self.metadata),
+            "metadata": self.metadata,
             "tensors": [
                 {"name": row.name, "type": row.type, "shape": list(row.shape), "bytes": row.nbytes}
                 for row in self.tensors

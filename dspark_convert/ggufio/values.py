@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, overload
 
 from dspark_convert.ggufio.cursor import MAX_ARRAY_NESTING, Cursor
@@ -18,7 +20,7 @@ MIN_ITEM_BYTES = {**SCALAR_SIZES, ValueType.STRING: 8, ValueType.ARRAY: 12}
 
 def decode_text(data: bytes | memoryview) -> str:
     """UTF-8 text; bytes that are none become ``\\xNN`` escapes."""
-    return bytes(data).decode("utf-8", errors="backslashreplace")
+    return str(data, "utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class LazyArray(Sequence[Any]):
         self._name = name
         self._order = order
         self._head = head
-        self._offsets: list[int] | None = None
+        self._offsets: array[int] | None = None
         self.item_type = head.item_type
 
     def __len__(self) -> int:
@@ -113,9 +115,11 @@ class LazyArray(Sequence[Any]):
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
         positions = range(len(self))[index]
-        if isinstance(positions, range):
-            return [self._item(position) for position in positions]
-        return self._item(positions)
+        if isinstance(positions, int):
+            return self._item(positions)
+        if positions.step > 0:
+            return list(islice(self, positions.start, positions.stop, positions.step))
+        return [self._item(position) for position in positions]
 
     def tolist(self) -> list[Any]:
         """All items; nested arrays as lists."""
@@ -145,7 +149,8 @@ class LazyArray(Sequence[Any]):
             return next(item for index, item in enumerate(self) if index == position)
         if head.item_type is ValueType.STRING:
             if self._offsets is None:
-                self._offsets = [head.start, *(end for _, end in self._string_spans())]
+                self._offsets = array("Q", [head.start])
+                self._offsets.extend(end for _, end in self._string_spans())
             return decode_text(self._view[self._offsets[position] + 8 : self._offsets[position + 1]])
         size = SCALAR_SIZES[head.item_type]
         letter = SCALAR_FORMATS[head.item_type]
