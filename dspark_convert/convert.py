@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,15 +52,26 @@ def prepare(request: Request, *, dry_run: bool = False) -> Prepared:
         raise UsageError(
             "the draft has no tokenizer of its own: give its target with --target-model-dir DIR or --target-gguf FILE."
         )
-    if request.outfile is not None and not request.outfile.is_dir() and not dry_run:
+    if request.outfile is not None and not _is_directory(request.outfile) and not dry_run:
         check_output(request.outfile, [], request.force)
     plan = plan_for_directory(request.model, target, request.options)
     refuse(plan, strict=request.strict)
     path = _outfile(request, plan, target)
     if path is not None and not dry_run:
-        inputs = [*plan.sources, *(p for p in (request.target_gguf,) if p)]
-        check_output(path, inputs, request.force)
+        check_output(path, _inputs(request), request.force)
     return Prepared(plan, path)
+
+
+def _inputs(request: Request) -> list[Path]:
+    """What the output may not replace: every file of both models but GGUFs, which lie there as earlier outputs."""
+    directories = [directory for directory in (request.model, request.target_dir) if directory]
+    files = [path for directory in directories for path in directory.iterdir() if path.suffix != ".gguf"]
+    return files + [path for path in (request.target_gguf,) if path]
+
+
+def _is_directory(path: Path) -> bool:
+    # Path.is_dir() raises for a name that is too long; check_output says so in words.
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 def open_target(request: Request) -> Target | None:
@@ -93,7 +105,7 @@ def default_name(plan: Plan, target: Target) -> str:
 
 
 def _outfile(request: Request, plan: Plan, target: Target | None) -> Path | None:
-    if request.outfile is not None and not request.outfile.is_dir():
+    if request.outfile is not None and not _is_directory(request.outfile):
         return request.outfile
     if target is None:
         return None

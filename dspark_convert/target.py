@@ -9,7 +9,7 @@ from typing import Any
 
 from dspark_convert.errors import InputError, UsageError
 from dspark_convert.source.checkpoint import read_config, require_directory
-from dspark_convert.source.provenance import Provenance, provenance
+from dspark_convert.source.provenance import Provenance, is_repo, provenance
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def open_target_gguf(path: Path) -> Target:
             architecture=architecture,
             provenance=Provenance(
                 name=name if isinstance(name, str) and name else path.stem,
-                repo=url if isinstance(url, str) else None,
+                repo=url if isinstance(url, str) and is_repo(url) else None,
             ),
             hidden_size=_size(metadata.get(f"{architecture}.embedding_length")),
             n_layer=_size(metadata.get(f"{architecture}.block_count")),

@@ -75,19 +75,18 @@ def run(command: Callable[..., Any], prog: str, args: Sequence[str] | None = Non
 
 
 def _invoke(command: Callable[..., Any], prog: str, args: list[str]) -> int:
-    wants_json = "--json" in args
     try:
         return _call(command, prog, args)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except DsparkError as fault:
-        return _tell(fault, prog, wants_json)
+        return _tell(fault, prog, args)
     except OSError as fault:
         what = fault.strerror or str(fault)
         where = f"{fault.filename}: " if fault.filename is not None else ""
-        return _tell(EnvironmentFault(f"{where}{what}."), prog, wants_json)
+        return _tell(EnvironmentFault(f"{where}{what}."), prog, args)
     except MemoryError:
-        return _tell(EnvironmentFault("There is not enough memory for this."), prog, wants_json)
+        return _tell(EnvironmentFault("There is not enough memory for this."), prog, args)
     except Exception as fault:
         if os.environ.get("DSPARK_DEBUG") == "1":
             traceback.print_exc()
@@ -95,7 +94,7 @@ def _invoke(command: Callable[..., Any], prog: str, args: list[str]) -> int:
             f"{prog} hit a fault of its own ({type(fault).__name__}: {fault}); please report it,"
             " with the output of the same command under DSPARK_DEBUG=1."
         )
-        return _fail(message, EXIT_UNEXPECTED, (), prog, wants_json)
+        return _fail(message, EXIT_UNEXPECTED, (), prog, args)
 
 
 def _call(command: Callable[..., Any], prog: str, args: list[str]) -> int:
@@ -123,14 +122,19 @@ def _call(command: Callable[..., Any], prog: str, args: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _tell(fault: DsparkError, prog: str, wants_json: bool) -> int:
-    return _fail(str(fault), fault.exit_code, fault.findings, prog, wants_json)
+def _tell(fault: DsparkError, prog: str, args: list[str]) -> int:
+    return _fail(str(fault), fault.exit_code, fault.findings, prog, args)
 
 
-def _fail(message: str, code: int, findings: Sequence[Finding], prog: str, wants_json: bool) -> int:
-    print_findings(findings, sys.stderr)
+def _fail(message: str, code: int, findings: Sequence[Finding], prog: str, args: list[str]) -> int:
+    if {"--quiet", "-q"} & set(args):
+        # With --strict warnings are what went wrong; notes never are.
+        worst = [f for f in findings if f.severity == "error"]
+        print_findings(worst or [f for f in findings if f.severity == "warning"], sys.stderr)
+    else:
+        print_findings(findings, sys.stderr)
     print(f"{coloured(sys.stderr, '1;31', 'error')}: {safe(message)}", file=sys.stderr)
-    if wants_json:
+    if "--json" in args:
         print_json(
             {
                 "schema": f"{prog}/1",

@@ -31,7 +31,7 @@ def provenance(root: Path, config: dict[str, Any]) -> Provenance:
         revision = _local_dir_revision(root)
         # A directory named org/name only counts as a hub id when the config agrees on the name.
         declared = config.get("_name_or_path")
-        if isinstance(declared, str) and _is_repo(declared) and declared.split("/")[1] == root.name:
+        if isinstance(declared, str) and is_repo(declared) and declared.split("/")[1] == root.name:
             repo = declared
     name = repo.split("/")[1] if repo else root.name
     if re.fullmatch(r"[0-9a-f]{40,64}", name):
@@ -40,7 +40,8 @@ def provenance(root: Path, config: dict[str, Any]) -> Provenance:
     return Provenance(name, repo, revision, _card_base_model(root))
 
 
-def _is_repo(text: str) -> bool:
+def is_repo(text: str) -> bool:
+    """Whether ``text`` has the form of a hub id, "org/name"."""
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", text) is not None
 
 
@@ -64,4 +65,4 @@ def _card_base_model(root: Path) -> str | None:
     if len(parts) < 3 or parts[0].strip("\ufeff \r\n"):
         return None
     match = re.search(r"^base_model:\s*(?:\n\s*-\s*)?[\"']?([^\s\"']+)", parts[1], re.MULTILINE)
-    return match[1] if match and _is_repo(match[1]) else None
+    return match[1] if match and is_repo(match[1]) else None
