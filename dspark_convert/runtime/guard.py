@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import dspark_convert
-from dspark_convert.errors import EnvironmentFault
+from dspark_convert.errors import DsparkError, EnvironmentFault, UsageError
 from dspark_convert.runtime.diagnosis import explain_death, library_complaint
 
 WORKER = ("-P", "-m", "dspark_convert.runtime.worker")
+
+#: kinds of error that are not the model files' fault
+RAISED: dict[str | None, type[DsparkError]] = {"environment": EnvironmentFault, "usage": UsageError}
 
 #: the phase in which a crash is the library's fault, not the files'
 LIBRARY_PHASE = "loading the library"
@@ -75,8 +78,8 @@ def run_job(
     """Run ``job`` in a child Python for at most ``timeout`` seconds.
 
     ``on_phase`` hears what the child is doing (from another thread). The child never outlives this
-    call, not even if it is interrupted. Raises EnvironmentFault if the library, not the files, is at
-    fault.
+    call, not even if it is interrupted. Raises EnvironmentFault if the library is at fault, UsageError if
+    the prompts are.
     """
     messages = _Messages(on_phase)
     log: deque[str] = deque(maxlen=LOG_LINES)
@@ -98,6 +101,7 @@ def run_job(
             timed_out = True
         finally:
             child.kill()
+            child.wait()  # leaving the block does not wait after Ctrl-C
             for reader in readers:
                 reader.join()
     if messages.result is not None:
@@ -108,8 +112,8 @@ def run_job(
         fault = f"It took longer than {timeout:g} seconds ({messages.phase}); allow more with --timeout."
     else:
         fault = explain_death(child.returncode, messages.phase, log)
-    if messages.error.get("kind") == "environment":
-        raise EnvironmentFault(messages.error["message"])
+    if (kind := messages.error.get("kind")) in RAISED:
+        raise RAISED[kind](messages.error["message"])
     if messages.phase == LIBRARY_PHASE:
         raise EnvironmentFault(f"{job['library']} cannot be used: {fault}")
     return Outcome(None, fault, messages.phase, tuple(log))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dspark_convert.errors import EnvironmentFault
+from dspark_convert.errors import InputError
 from dspark_convert.runtime.context import FloatArray
 from dspark_convert.runtime.session import Session
 
@@ -18,32 +18,34 @@ from dspark_convert.runtime.session import Session
 def probe_injection(session: Session) -> str:
     """Find the protocol, set it on ``session`` and return it: "decode" or "encode+decode".
 
-    Raises EnvironmentFault if the draft's output does not depend on the features either way.
+    Raises InputError if the draft's output does not depend on the features at all.
     """
-    for protocol in ("decode", "encode+decode"):
-        session.injection = protocol
-        if _reads_all_features(session):
-            return protocol
-    raise EnvironmentFault(
-        f"The llama.cpp library {session.llama.path} does not pass the target's features to the draft, neither"
-        " by decoding nor by encoding them; name another build with --lib."
-    )
-
-
-def _reads_all_features(session: Session) -> bool:
+    session.injection = "decode"
     generator = np.random.default_rng(0)
+    # One token: with more, a library that reads rows of n_embd would reach into the next one's floats.
     features = generator.standard_normal((1, len(session.taps) * session.n_embd)).astype(np.float32)
-    first = _output(session, features)
-    changed = features.copy()
+    plain = _output(session, features)
+    other = _output(session, -features)
+    if np.array_equal(plain, other):
+        raise InputError(
+            "The draft's output does not depend on the target's features, so it cannot draft; look for tensors of"
+            " zeros or NaN in it."
+        )
+    if not _reads_everything(session, features, plain, other):
+        session.injection = "encode+decode"
+    return session.injection
+
+
+def _reads_everything(session: Session, features: FloatArray, plain: FloatArray, other: FloatArray) -> bool:
+    """Whether a plain decode takes the floats beyond the first n_embd into account."""
     if len(session.taps) > 1:
-        # A library that reads only one row of n_embd does not see a change behind it.
+        changed = features.copy()
         changed[:, session.n_embd :] *= -1
-        return not np.array_equal(first, _output(session, changed))
+        return not np.array_equal(plain, _output(session, changed))
     # One tap: the encoder ends in a norm, so its result does not depend on the features' length,
     # whereas a library that takes the features for the encoder's result passes the length on.
     longer = _output(session, 4 * features)
-    other = _output(session, -changed)
-    return _distance(first, longer) < 0.01 * _distance(first, other)
+    return _distance(plain, longer) < 0.01 * _distance(plain, other)
 
 
 def _output(session: Session, features: FloatArray) -> FloatArray:

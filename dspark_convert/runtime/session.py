@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dspark_convert.errors import InputError
+from dspark_convert.errors import InputError, UsageError
 from dspark_convert.runtime.binding import TOKEN, Llama
 from dspark_convert.runtime.context import Context, ContextOptions, FloatArray, rows
 from dspark_convert.runtime.shape import DraftShape
@@ -99,7 +99,7 @@ class Session:
         tokens = (TOKEN * room)()
         count = self.llama.llama_tokenize(self._vocab, data, len(data), tokens, room, True, True)
         if count <= 0:
-            raise InputError(f"The target's tokenizer makes no tokens of the prompt {text[:40]!r}.")
+            raise UsageError(f"The target's tokenizer makes no tokens of the prompt {text[:40]!r}.")
         return list(tokens[:count])
 
     def ends_text(self, token: int) -> bool:
@@ -139,6 +139,8 @@ class Session:
             confidences = rows(pointer, count, self.draft_n_embd)[:, 0]
         if not self.draft.forget(position):
             raise InputError("The draft's memory does not forget a block that was tried.")
+        if np.isnan(logits).any():
+            raise InputError("The draft computes NaN; look for NaN or infinities in its tensors.")
         first = count - shape.drafts_per_block
         logits = logits[first:]
         if confidences is not None:

@@ -14,6 +14,8 @@ from dspark_convert.runtime.precheck import precheck
 from dspark_convert.runtime.report import Check, ValidationReport
 from dspark_convert.runtime.verdict import count_acceptance, judge_acceptance, judge_drafting, judge_lossless
 
+__all__ = ["ValidationReport", "default_prompts", "read_prompts", "validate"]
+
 DEFAULT_MAX_TOKENS = 64
 DEFAULT_TIMEOUT = 900.0
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dspark_convert.errors import DsparkError, EnvironmentFault, InputError
+from dspark_convert.errors import DsparkError, EnvironmentFault, UsageError
 
 Tell = Callable[[str], None]
 
@@ -43,7 +43,7 @@ def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
         margin = 2 * shape.block_size + 2
         n_positions = max(map(len, prompts)) + job["max_tokens"] + margin
         if n_positions > session.n_ctx_train:
-            raise InputError(
+            raise UsageError(
                 f"The longest prompt ({max(map(len, prompts))} tokens) and --max-tokens {job['max_tokens']} need"
                 f" {n_positions} positions, but the target was trained for {session.n_ctx_train}; shorten them."
             )
@@ -97,8 +97,8 @@ def main() -> None:
     try:
         send({"result": run_pair(job, lambda phase: send({"phase": phase}))})
     except DsparkError as fault:
-        kind = "environment" if isinstance(fault, EnvironmentFault) else "input"
-        send({"error": {"kind": kind, "message": str(fault)}})
+        kinds = {EnvironmentFault: "environment", UsageError: "usage"}
+        send({"error": {"kind": kinds.get(type(fault), "input"), "message": str(fault)}})
     # Some builds crash in their own clean-up at exit; the result is out, so leave without it.
     os._exit(0)
 

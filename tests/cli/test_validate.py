@@ -1,0 +1,101 @@
+"""dspark-validate as a command, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.pairs import PairFiles, make_bigram_pair, make_random_pair
+
+COMMAND = [sys.executable, "-c", "from dspark_convert.cli.validate import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def perfect(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
+    return make_bigram_pair(tmp_path_factory.mktemp("perfect"))
+
+
+@pytest.fixture(scope="module")
+def useless(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
+    return make_random_pair(tmp_path_factory.mktemp("useless"))
+
+
+def call(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        timeout=100,
+    )
+
+
+def test_report_for_a_reader(perfect: PairFiles) -> None:
+    done = call(perfect.draft, "--target", perfect.target, "--max-tokens", "17")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[0][0] == "library"
+    assert [line[1] for line in lines if line and line[0] in ("draft", "pair", "load", "lossless")] == ["pass"] * 4
+    # 8 prompts, 16 tokens behind the first one: two rounds each
+    assert [line for line in lines if len(line) == 5 and line[0].isdigit()] == [
+        [str(position), "16", "16", "1.000", "1.000"] for position in range(7)
+    ]
+    assert lines[-1] == "mean accepted length: 8.00 tokens a round".split()
+
+
+def test_json_alone_on_stdout(useless: PairFiles, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("the small boat\n")
+    done = call(useless.draft, "--target", useless.target, "--prompts", prompts, "--max-tokens", "30", "--json")
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert document["schema"] == "dspark-validate/1"
+    assert [check["status"] for check in document["checks"]].count("fail") == 1
+    assert len(document["acceptance"]["drafted"]) == 7
+
+
+def test_quiet_tells_only_what_failed(useless: PairFiles, perfect: PairFiles) -> None:
+    done = call(useless.draft, "--target", useless.target, "--quiet")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: acceptance: ")
+    done = call(perfect.draft, "--target", perfect.target, "--quiet", "--max-tokens", "10")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("draft", "options", "code", "words"),
+    [
+        ("draft", [], 2, "--target"),
+        ("draft", ["--target", "none.gguf"], 2, "none.gguf"),
+        ("draft", ["--target", "target", "--max-tokens", "1"], 2, "--max-tokens"),
+        ("draft", ["--target", "target", "--lib", "nowhere"], 2, "no file or directory nowhere"),
+        ("target", ["--target", "target"], 3, "if it is the target, give the draft instead"),
+        ("draft", ["--target", "draft"], 3, "is itself a draft"),
+        ("draft", ["--target", "target", "--prompts", "none.txt"], 4, "none.txt"),
+        ("draft", ["--target", "target", "--lib", "draft"], 4, "cannot be loaded as a library"),
+    ],
+)
+def test_mistakes_end_in_one_message(useless: PairFiles, draft: str, options: list[str], code: int, words: str) -> None:
+    names = {"draft": str(useless.draft), "target": str(useless.target)}
+    done = call(names[draft], *(names.get(option, option) for option in options))
+    assert (done.returncode, done.stdout) == (code, "")
+    assert words in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_is_quick_to_import() -> None:
+    probe = (
+        "import sys, dspark_convert.cli.validate;"
+        "print([m for m in ('numpy', 'rich.table', 'ctypes', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

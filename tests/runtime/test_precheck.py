@@ -1,0 +1,163 @@
+"""Files broken on purpose: each is refused by a sentence, before any native code sees it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from dspark_convert.errors import InputError
+from dspark_convert.runtime.precheck import precheck
+from dspark_convert.runtime.shape import DraftShape
+from tests.oracle import Expected
+from tests.runtime.pairs import PairFiles, make_random_pair
+
+Change = Callable[[Expected], Any]
+
+
+def set_kv(key: str, kind: str, value: Any) -> Change:
+    return lambda want: want.kv.__setitem__(key, (kind, value))
+
+
+def drop_kv(key: str) -> Change:
+    return lambda want: want.kv.pop(key)
+
+
+def drop_tensor(name: str) -> Change:
+    return lambda want: want.tensors.pop(name)
+
+
+def add_embeddings(want: Expected) -> None:
+    data = np.zeros((512, 128), np.float32).tobytes()
+    want.tensors["token_embd.weight"] = ("F32", (128, 512), data)
+
+
+BROKEN: dict[str, tuple[Change, str, str]] = {
+    "block-size-missing": (drop_kv("dflash.block_size"), "draft", "block_size"),
+    "block-size-zero": (set_kv("dflash.block_size", "UINT32", 0), "draft", "block size is 0"),
+    "block-size-huge": (set_kv("dflash.block_size", "UINT32", 300), "draft", "300"),
+    "block-size-text": (set_kv("dflash.block_size", "STRING", "7"), "draft", "block_size"),
+    "taps-missing": (drop_kv("dflash.target_layers"), "draft", "target_layers"),
+    "tap-negative": (set_kv("dflash.target_layers", "ARRAY[INT32]", [-1, 2, 3]), "draft", "negative"),
+    "tap-past-the-end": (set_kv("dflash.target_layers", "ARRAY[INT32]", [1, 2, 77]), "pair", "0 to 3"),
+    "tap-behind-the-last": (set_kv("dflash.target_layers", "ARRAY[INT32]", [1, 2, 4]), "pair", "0 to 3"),
+    "taps-too-few": (set_kv("dflash.target_layers", "ARRAY[INT32]", [1, 2]), "draft", "fc.weight"),
+    "mask-out-of-range": (set_kv("tokenizer.ggml.mask_token_id", "UINT32", 512), "draft", "mask token is 512"),
+    "heads-zero": (set_kv("dflash.attention.head_count_kv", "UINT32", 0), "draft", "heads"),
+    "heads-uneven": (set_kv("dflash.attention.head_count_kv", "UINT32", 3), "draft", "3 key/value heads"),
+    "key-length-zero": (set_kv("dflash.attention.key_length", "UINT32", 0), "draft", "heads are 0 wide"),
+    "confidence-lost": (drop_tensor("conf_proj.weight"), "draft", "conf_proj.weight"),
+    "tensor-lost": (drop_tensor("blk.1.attn_k.weight"), "draft", "blk.1.attn_k.weight"),
+    "embeddings-alone": (add_embeddings, "draft", "token_embd.weight"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_draft_is_refused(random_pair: PairFiles, name: str) -> None:
+    change, check, words = BROKEN[name]
+    checks, shape = precheck(random_pair.broken(name, change), random_pair.target)
+    assert shape is None
+    assert [c.name for c in checks] == ["draft", "pair"]
+    failed = [c for c in checks if c.status == "fail"]
+    assert [c.name for c in failed] == [check]
+    assert words in failed[0].detail
+
+
+def test_good_pair(random_pair: PairFiles) -> None:
+    checks, shape = precheck(random_pair.draft, random_pair.target)
+    assert [(c.name, c.status) for c in checks] == [("draft", "pass"), ("pair", "pass")]
+    assert shape == DraftShape(7, reads_anchor=True, mask_token_id=507, causal=False, has_confidence_head=True)
+    assert shape.drafts_per_block == 7
+
+
+def test_flags_reach_the_shape(random_pair: PairFiles) -> None:
+    def change(want: Expected) -> None:
+        want.kv["dflash.sample_from_anchor"] = ("BOOL", False)
+        want.kv["dflash.attention.causal"] = ("BOOL", True)
+
+    _, shape = precheck(random_pair.broken("flags", change), random_pair.target)
+    assert shape is not None
+    assert (shape.reads_anchor, shape.causal, shape.drafts_per_block) == (False, True, 6)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"hidden_size": 64}, "hidden states of 128"),
+        ({"vocab_size": 544}, "512 tokens"),
+        ({"target_layers_count": 3}, "0 to 2"),
+    ],
+)
+def test_other_target_is_refused(random_pair: PairFiles, tmp_path: Path, sizes: Any, words: str) -> None:
+    other = make_random_pair(tmp_path, **sizes)
+    checks, shape = precheck(random_pair.draft, other.target)
+    assert shape is None
+    assert (checks[1].name, checks[1].status) == ("pair", "fail")
+    assert words in checks[1].detail
+
+
+def test_other_tokens_are_refused(random_pair: PairFiles, tmp_path: Path) -> None:
+    """Same size, two tokens swapped: the draft would speak another language."""
+    tokens = gguf.GGUFReader(random_pair.target).fields["tokenizer.ggml.tokens"].contents()
+    first, second = [token for token in tokens if len(token) == 4 and token.isascii()][:2]
+    stored = [struct.pack("<Q", 4) + token.encode() for token in (first, second)]
+    data = random_pair.target.read_bytes()
+    places = [data.index(item) for item in stored]
+    for place, item in zip(places, reversed(stored), strict=True):
+        data = data[:place] + item + data[place + len(item) :]
+    (tmp_path / "swapped.gguf").write_bytes(data)
+    checks, _ = precheck(random_pair.draft, tmp_path / "swapped.gguf")
+    assert checks[1].status == "fail"
+    words = f"2 tokens differ, the first is {tokens.index(first)}: {first!r} in the draft, {second!r} in the target"
+    assert words in checks[1].detail
+
+
+def test_embeddings_alone_are_judged_with_the_target(random_pair: PairFiles, tmp_path: Path) -> None:
+    """Our converter writes the table alone for a tied target: then it must be one."""
+
+    def change(want: Expected) -> None:
+        add_embeddings(want)
+        want.kv["dspark.converter_version"] = ("STRING", "0")
+
+    checks, shape = precheck(random_pair.broken("alone", change), random_pair.target)
+    assert shape is None
+    assert "needs both or neither" in checks[1].detail
+    tied = make_random_pair(tmp_path, tie=True)
+    assert precheck(tied.broken("alone", change), tied.target)[1] is not None
+
+
+def test_wrong_kinds_of_file(random_pair: PairFiles, tmp_path: Path) -> None:
+    text = tmp_path / "text.gguf"
+    text.write_text("not a model")
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(random_pair.draft.read_bytes()[:-1000])
+    for draft, target, words in (
+        (text, random_pair.target, "is no GGUF file"),
+        (random_pair.target, random_pair.target, "is a complete qwen3 model"),
+        (random_pair.draft, random_pair.draft, "is itself a draft"),
+        (cut, random_pair.target, "is damaged"),
+    ):
+        with pytest.raises(InputError, match=words):
+            precheck(draft, target)
+
+
+def test_drafts_that_are_not_run(random_pair: PairFiles) -> None:
+    sections = set_kv("dflash.rope.dimension_sections", "ARRAY[INT32]", [16, 0, 0, 0])
+    with pytest.raises(InputError, match="M-RoPE"):
+        precheck(random_pair.broken("mrope", sections), random_pair.target)
+
+
+def test_early_layout_is_refused(random_pair: PairFiles) -> None:
+    from tests import oracle
+
+    want = oracle.expected(random_pair.draft_dir, random_pair.target_dir, "f32", dialect="dspark")
+    path = random_pair.root / "early.gguf"
+    oracle.write(want, path, random_pair.target)
+    checks, shape = precheck(path, random_pair.target)
+    assert shape is None
+    assert "early DSpark layout" in checks[0].detail
