@@ -79,7 +79,7 @@ def name_pre_tokenizer(files: TokenizerFiles, by_hand: str | None = None) -> Pre
     if by_hand is not None:
         return PreTokenizer(by_hand, "named by hand", tuple(_judge(by_hand, entry, table)))
     if entry is None:
-        seen = ", then ".join([*map(_shown, normalizers), *map(_say, steps)]) or "no steps at all"
+        seen = _printable(", then ".join([*map(_shown, normalizers), *map(_say, steps)])) or "no steps at all"
         raise InputError(
             f"{files.tokenizer_path} splits text in a way that has no known name in llama.cpp (seen: {seen}); if you"
             " know the name, give it with --tokenizer-pre NAME, or take the tokenizer from a GGUF of the target"
@@ -156,3 +156,7 @@ def _say(step: Step) -> str:
 def _shown(item: Mapping[str, Any]) -> str:
     fields = ", ".join(f"{key} {value!r}" for key, value in item.items() if key not in ("type", "trim_offsets"))
     return f"{item.get('type')} ({fields})" if fields else str(item.get("type"))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

