@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from dspark_convert.cli.text import human_bytes, safe
@@ -79,7 +80,7 @@ def _block(draft: Draft) -> str:
 
 def _mask(draft: Draft, metadata: Any) -> str:
     tokens = metadata.get("tokenizer.ggml.tokens")
-    if tokens is not None and not isinstance(tokens, str) and draft.mask_token_id < len(tokens):
+    if isinstance(tokens, Sequence) and not isinstance(tokens, str) and draft.mask_token_id < len(tokens):
         return f"{draft.mask_token_id}  {safe(str(tokens[draft.mask_token_id]), VALUE_WIDTH)}"
     return str(draft.mask_token_id)
 

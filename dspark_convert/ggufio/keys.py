@@ -8,6 +8,9 @@ from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import ValueType
 
+#: lists in a draft have an item a tap or a layer; a longer one is damage and is not decoded
+MAX_LIST_ITEMS = 4096
+
 #: what llama.cpp's loader accepts for a list of layer ids
 INTEGERS = (ValueType.INT32, ValueType.UINT32)
 
@@ -36,12 +39,11 @@ class Keys:
         if entry is None or entry.array is None or entry.array.item_type not in INTEGERS:
             value: int | None = self.full(key, ValueType.UINT32, required=True)
             return value
-        values = set(self.file.metadata[key])
+        values = set(self.array(key, INTEGERS) or ())
         if len(values) == 1:
             return int(values.pop())
-        self.findings.append(
-            error("key-per-layer", key, f"the layers have {len(values)} different values; one for all is expected")
-        )
+        message = f"the layers have {len(values)} different values; one for all is expected"
+        self.findings.append(error("key-per-layer", key, message))
         return None
 
     def full(self, key: str, kind: ValueType, *, required: bool = False) -> Any:
@@ -69,6 +71,10 @@ class Keys:
             expected = " or ".join(kind.name for kind in kinds)
             message = f"the value is {found}; an array of {expected} is expected"
             self.findings.append(error("key-type", key, message, "convert the draft again"))
+            return None
+        if entry.array.count > MAX_LIST_ITEMS:
+            message = f"the list has {entry.array.count:,} items; more than {MAX_LIST_ITEMS:,} make no sense"
+            self.findings.append(error("list-too-long", key, message, "convert the draft again"))
             return None
         return tuple(self.file.metadata[key])
 

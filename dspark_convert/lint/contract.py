@@ -29,15 +29,6 @@ class Wanted:
     required: bool = True
 
 
-def value_length(file: GGUFFile, draft: Draft) -> int:
-    """Width of a value head; llama.cpp takes hidden size / heads if the file does not say."""
-    stated = next(
-        (value for key, value in file.metadata.items() if key.endswith(".attention.value_length")),
-        None,
-    )
-    return stated if isinstance(stated, int) else draft.hidden_size // max(draft.n_head, 1)
-
-
 def wanted(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
     """Every tensor that the loader knows for this draft (not for DeepSeek-V4's backbone)."""
     h, v, vd, rank = draft.hidden_size, draft.vocab_size, draft.draft_vocab_size, draft.markov_rank
@@ -58,17 +49,24 @@ def wanted(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
         yield Wanted("selector_predecessor.weight", (selector_rank, v))
         yield Wanted("selector_successor.weight", (selector_rank, v))
         yield Wanted("selector_hidden.weight", (h, selector_rank))
+    values = has_values(file)
+    stated = _number(file, f"{file.metadata['general.architecture']}.attention.value_length")
+    # llama.cpp's default; the width of the keys is its own key.
+    value_length = stated or h // max(draft.n_head, 1)
+    conv = _conv(file, draft) if draft.kind == "dflash2" else {}
     for layer in range(draft.n_layer):
-        yield from _layer(file, draft, f"blk.{layer}.")
+        block = f"blk.{layer}."
+        yield from _layer(draft, block)
+        yield Wanted(f"{block}attn_v.weight", (h, value_length * draft.n_head_kv), required=values)
+        for name, shape in conv.items():
+            yield Wanted(f"{block}{name}", shape)
 
 
-def _layer(file: GGUFFile, draft: Draft, block: str) -> Iterator[Wanted]:
+def _layer(draft: Draft, block: str) -> Iterator[Wanted]:
     h, d, f = draft.hidden_size, draft.head_dim, draft.intermediate_size
-    e = value_length(file, draft)
     yield Wanted(f"{block}attn_norm.weight", (h,))
     yield Wanted(f"{block}attn_q.weight", (h, d * draft.n_head))
     yield Wanted(f"{block}attn_k.weight", (h, d * draft.n_head_kv))
-    yield Wanted(f"{block}attn_v.weight", (h, e * draft.n_head_kv), required=has_values(file))
     yield Wanted(f"{block}attn_output.weight", (d * draft.n_head, h))
     yield Wanted(f"{block}attn_q_norm.weight", (d,))
     yield Wanted(f"{block}attn_k_norm.weight", (d,))
@@ -80,12 +78,18 @@ def _layer(file: GGUFFile, draft: Draft, block: str) -> Iterator[Wanted]:
     yield Wanted(f"{block}post_ffw_norm.weight", (h,), required=False)
     yield Wanted(f"{block}layer_output_scale.weight", (1,), required=False)
     yield Wanted(f"{block}attn_sinks.weight", (draft.n_head,), required=False)
-    if draft.kind == "dflash2":
-        kernel = _number(file, "dflash.conv_kernel_size")
-        projected = 2 * kernel * (h // max(_number(file, "dflash.conv_group_size"), 1))
-        for part in ("attn", "ffn"):
-            yield Wanted(f"{block}{part}_conv_base", (h, kernel, 2))
-            yield Wanted(f"{block}{part}_conv_proj.weight", (h, projected))
+
+
+def _conv(file: GGUFFile, draft: Draft) -> dict[str, tuple[int, ...]]:
+    """DFlash2's convolutions of one layer."""
+    h, kernel = draft.hidden_size, _number(file, "dflash.conv_kernel_size")
+    projected = 2 * kernel * (h // max(_number(file, "dflash.conv_group_size"), 1))
+    return {
+        "attn_conv_base": (h, kernel, 2),
+        "attn_conv_proj.weight": (h, projected),
+        "ffn_conv_base": (h, kernel, 2),
+        "ffn_conv_proj.weight": (h, projected),
+    }
 
 
 def has_values(file: GGUFFile) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dspark_convert.draft import Draft
+from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
@@ -41,13 +42,18 @@ def _check_tensor(
 
     bad_bytes = 0
     zero = True
-    data = file.data(tensor)
-    for start in range(0, tensor.nbytes, CHUNK_BYTES):
-        chunk = np.frombuffer(data[start : start + CHUNK_BYTES], np.uint8)
-        zero = zero and not chunk.any()
-        if not bad_bytes and not is_finite(chunk, kind):
-            bad_bytes = start + 1
-        advance(chunk.size)
+    buffer = np.empty(min(CHUNK_BYTES, tensor.nbytes), np.uint8)
+    # Read, not mapped: a mapped file that is read through counts as this process' memory.
+    with file.path.open("rb") as stream:
+        stream.seek(tensor.offset)
+        for start in range(0, tensor.nbytes, CHUNK_BYTES):
+            chunk = buffer[: min(CHUNK_BYTES, tensor.nbytes - start)]
+            if stream.readinto(chunk.data) != chunk.size:
+                raise InputError(f"{file.path}: tensor {tensor.name} ends early: the file has just been changed.")
+            zero = zero and not chunk.any()
+            if not bad_bytes and not is_finite(chunk, kind):
+                bad_bytes = start + 1
+            advance(chunk.size)
     if bad_bytes:
         message = f"the {kind.name} data holds NaN or infinity (in the block at byte {bad_bytes - 1:,} of it)"
         yield error("non-finite-values", tensor.name, message, "the checkpoint or the file is damaged: get it again")

@@ -123,6 +123,7 @@ CASES: list[tuple[str, str, Callable[[DraftFile], None]]] = [
     ("key-type", "error", put(dflash__target_layers=(ARRAY, [1.0, 3.0, 5.0], F32))),
     ("key-type", "error", put(dflash__target_layers=(U32, 1))),
     ("key-per-layer", "error", put(dflash__attention__head_count=(ARRAY, [4, 2], I32))),
+    ("list-too-long", "error", put(dflash__target_layers=(ARRAY, [1] * 5000, I32))),
     ("key-default", "warning", put(dflash__sample_from_anchor=None)),
     ("key-default", "warning", put(dflash__rope__freq_base=None)),
     (
