@@ -80,33 +80,23 @@ def _describe(file: GGUFFile, architecture: str) -> str:
 def _read(keys: Keys, dialect: str) -> Reading:
     file = keys.file
     kind = _kind(file)
-    sizes = {name: keys.size(name) for name in ("block_count", "context_length", "embedding_length")}
-    sizes["head_count"] = keys.size("attention.head_count")
     v4 = isinstance(file.metadata.get(f"{dialect}.hyper_connection.count"), int)
-    sizes["feed_forward"] = keys.size("expert_feed_forward_length" if v4 else "feed_forward_length")
+    sizes = _sizes(keys, v4)
     eps = keys.number("attention.layer_norm_rms_epsilon", ValueType.FLOAT32, required=True)
     taps = keys.array(f"{dialect}.target_layers", INTEGERS, required=True)
     mask = keys.full("tokenizer.ggml.mask_token_id", ValueType.UINT32, required=True)
     block_size = _block_size(keys, kind)
     anchor = _anchor(keys, kind, dialect)
     confidence = _confidence(keys, kind, dialect)
-    rope = _rope(keys, sizes, v4)
-    window = keys.number("attention.sliding_window", ValueType.UINT32)
-    pattern = keys.array(f"{dialect}.attention.sliding_window_pattern", (ValueType.BOOL,)) or ()
-    heads = sizes["head_count"]
-    heads_kv = keys.size("attention.head_count_kv") if f"{dialect}.attention.head_count_kv" in file.metadata else heads
-    backbone = keys.full("dspark.backbone", ValueType.STRING) or ("deepseek4" if v4 else "unknown")
-    causal = keys.number("attention.causal", ValueType.BOOL) or False
+    if sizes is None or taps is None or block_size is None or eps is None or mask is None:
+        return Reading(dialect, None, tuple(keys.findings))
     w1, d2t = file.tensor("markov_w1.weight"), file.tensor("d2t")
     vocab_size = _vocab_size(keys)
     rank = w1.shape[0] if w1 else 0
-    known = None not in (*sizes.values(), eps, taps, mask, block_size, rope, heads_kv)
-    if not known or taps is None or rope is None:
-        return Reading(dialect, None, tuple(keys.findings))
     draft = Draft(
         kind=kind,
-        backbone=backbone,
-        block_size=block_size or 0,
+        backbone=keys.full("dspark.backbone", ValueType.STRING) or ("deepseek4" if v4 else "unknown"),
+        block_size=block_size,
         sample_from_anchor=anchor,
         target_layers=taps,
         mask_token_id=mask,
@@ -115,26 +105,42 @@ def _read(keys: Keys, dialect: str) -> Reading:
         has_confidence_head=confidence,
         vocab_size=vocab_size,
         draft_vocab_size=d2t.shape[0] if d2t else vocab_size,
-        hidden_size=sizes["embedding_length"] or 0,
-        intermediate_size=sizes["feed_forward"] or 0,
-        n_layer=sizes["block_count"] or 0,
-        n_head=heads or 0,
-        n_head_kv=heads_kv or 0,
-        head_dim=_head_dim(keys, sizes),
-        context_length=sizes["context_length"] or 0,
+        hidden_size=sizes["embedding_length"],
+        intermediate_size=sizes["feed_forward_length"],
+        n_layer=sizes["block_count"],
+        n_head=sizes["head_count"],
+        n_head_kv=sizes["head_count_kv"],
+        head_dim=sizes["key_length"],
+        context_length=sizes["context_length"],
         rms_norm_eps=eps,
-        rope=rope,
-        causal=causal,
-        sliding_window=window or None,
-        sliding_window_pattern=pattern,
+        rope=_rope(keys, sizes["key_length"], v4),
+        causal=keys.number("attention.causal", ValueType.BOOL) or False,
+        sliding_window=keys.number("attention.sliding_window", ValueType.UINT32) or None,
+        sliding_window_pattern=keys.array(f"{dialect}.attention.sliding_window_pattern", (ValueType.BOOL,)) or (),
         has_token_embd=file.tensor("token_embd.weight") is not None,
         has_output=file.tensor("output.weight") is not None,
     )
     _compare_meaning(keys, draft)
     if dialect == "dspark":
         message = "the early DSpark layout (architecture dspark): only the first llama.cpp revisions with DSpark run it"
-        keys.findings.append(info("early-layout", "general.architecture", message, "mainline needs --dialect dflash"))
+        fix = "for mainline convert with --dialect dflash"
+        keys.findings.append(info("early-layout", "general.architecture", message, fix))
     return Reading(dialect, draft, tuple(keys.findings))
+
+
+def _sizes(keys: Keys, v4: bool) -> dict[str, int] | None:
+    """The network's sizes, or None if one is missing."""
+    found = {name: keys.size(name) for name in ("block_count", "context_length", "embedding_length")}
+    found["feed_forward_length"] = keys.size("expert_feed_forward_length" if v4 else "feed_forward_length")
+    heads = found["head_count"] = keys.size("attention.head_count")
+    stated = f"{keys.prefix}.attention.head_count_kv" in keys.file.metadata
+    found["head_count_kv"] = keys.size("attention.head_count_kv") if stated else heads
+    sizes = {name: value for name, value in found.items() if value is not None}
+    if len(sizes) < len(found):
+        return None
+    key_length = keys.number("attention.key_length", ValueType.UINT32)
+    default = sizes["embedding_length"] // max(sizes["head_count"], 1)
+    return sizes | {"key_length": default if key_length is None else key_length}
 
 
 def _kind(file: GGUFFile) -> Kind:
@@ -175,15 +181,7 @@ def _confidence(keys: Keys, kind: Kind, dialect: str) -> bool:
     return held if value is None else value
 
 
-def _head_dim(keys: Keys, sizes: dict[str, int | None]) -> int:
-    value = keys.file.metadata.get(f"{keys.prefix}.attention.key_length")
-    if isinstance(value, int):
-        return value
-    return (sizes["embedding_length"] or 0) // (sizes["head_count"] or 1)
-
-
-def _rope(keys: Keys, sizes: dict[str, int | None], v4: bool) -> Rope | None:
-    keys.number("attention.key_length", ValueType.UINT32)
+def _rope(keys: Keys, head_dim: int, v4: bool) -> Rope:
     base = keys.number("rope.freq_base", ValueType.FLOAT32)
     if base is None:
         message = f"the key is missing; llama.cpp takes {DEFAULT_FREQ_BASE:g}, which is seldom what was trained"
@@ -194,11 +192,12 @@ def _rope(keys: Keys, sizes: dict[str, int | None], v4: bool) -> Rope | None:
     metadata = keys.file.metadata
     scaling = {key.removeprefix(prefix): _plain(metadata[key]) for key in metadata if key.startswith(prefix)}
     stated = keys.full("dspark.rope_style", ValueType.STRING)
+    # Of the graphs that run drafts only DeepSeek-V4's rotates neighbouring pairs.
     style: Literal["neox", "norm"] = "norm" if v4 else "neox"
     if stated is not None and stated != style:
         message = f"the file says {stated!r}, but llama.cpp rotates this draft {style!r}: all it computes is wrong"
         keys.findings.append(error("rope-style", "dspark.rope_style", message, "convert the draft again"))
-    return Rope(style, count if count is not None else _head_dim(keys, sizes), base, scaling or None)
+    return Rope(style, head_dim if count is None else count, base, scaling or None)
 
 
 def _vocab_size(keys: Keys) -> int:

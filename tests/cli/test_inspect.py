@@ -68,6 +68,19 @@ def test_the_meaning_comes_first_then_findings_then_tables(good: Path) -> None:
         assert text in out
 
 
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*{'numpy', 'rich', 'torch', 'ctypes'} & set(sys.modules), file=sys.stderr))\n"
+        "from dspark_convert.cli.inspect import main\n"
+        "sys.argv = ['dspark-inspect', '--help']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "--strict" in done.stdout
+    assert done.stderr == "\n"
+
+
 def test_tensors_only_if_asked(good: Path) -> None:
     assert "blk.1.ffn_down.weight" not in inspect(good)[1]
 
