@@ -41,7 +41,8 @@ def test_perfect_draft_passes(bigram_pair: PairFiles) -> None:
     assert detail(report, "lossless") == "3 of 3 texts equal plain decoding"
 
 
-def test_library_is_described(bigram_pair: PairFiles) -> None:
+def test_library_is_described(bigram_pair: PairFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DSPARK_LLAMA_LIB", raising=False)
     library = run(bigram_pair).library
     assert library["source"].startswith("xllamacpp 20")
     assert Path(library["path"]).is_file()
