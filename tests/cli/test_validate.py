@@ -6,12 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 from tests.runtime.pairs import PairFiles, make_bigram_pair, make_random_pair
 
+SCHEMA = json.loads((files("dspark_convert") / "schemas" / "validate-1.json").read_text())
 COMMAND = [sys.executable, "-c", "from dspark_convert.cli.validate import main; main()"]
 
 
@@ -36,6 +40,13 @@ def call(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
+def checked(out: str) -> dict[str, Any]:
+    """The document on stdout, if it is as the schema promises."""
+    document: dict[str, Any] = json.loads(out)
+    jsonschema.validate(document, SCHEMA, cls=jsonschema.Draft202012Validator)
+    return document
+
+
 def test_report_for_a_reader(perfect: PairFiles) -> None:
     done = call(perfect.draft, "--target", perfect.target, "--max-tokens", "17")
     assert done.returncode == 0, done.stderr
@@ -55,10 +66,21 @@ def test_json_alone_on_stdout(useless: PairFiles, tmp_path: Path) -> None:
     prompts.write_text("the small boat\n")
     done = call(useless.draft, "--target", useless.target, "--prompts", prompts, "--max-tokens", "30", "--json")
     assert done.returncode == 1
-    document = json.loads(done.stdout)
+    document = checked(done.stdout)
     assert document["schema"] == "dspark-validate/1"
     assert [check["status"] for check in document["checks"]].count("fail") == 1
     assert len(document["acceptance"]["drafted"]) == 7
+
+
+def test_json_of_files_that_never_ran(useless: PairFiles) -> None:
+    broken = useless.broken("no-mask", lambda want: want.kv.update({"tokenizer.ggml.mask_token_id": ("UINT32", 999)}))
+    done = call(broken, "--target", useless.target, "--json")
+    assert done.returncode == 1
+    document = checked(done.stdout)
+    assert (document["library"], document["acceptance"], document["lossless"]) == ({}, None, None)
+    done = call(useless.target, "--target", useless.target, "--json")
+    assert done.returncode == 3
+    assert checked(done.stdout)["error"]["exit_code"] == 3
 
 
 def test_quiet_tells_only_what_failed(useless: PairFiles, perfect: PairFiles) -> None:
