@@ -69,6 +69,9 @@ def convert(
     verify: Annotated[
         bool, typer.Option("--verify", help="Run the file on --target-gguf afterwards, as dspark-validate does.")
     ] = False,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Prompts for --verify, one a line (default: built-in texts).")
+    ] = None,
     lib: Annotated[Path | None, typer.Option(metavar="PATH", help="llama.cpp library for --verify.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print plan, findings and output as JSON.")] = False,
@@ -113,13 +116,13 @@ def convert(
 
         result = write(prepared, force=force, progress=progress)
     report = None
-    _show_result(out, prepared, result)
+    _show_result(out, prepared, result, target_gguf)
     if verify:
         from dspark_convert.cli.validate import show_report
-        from dspark_convert.runtime.validation import validate
+        from dspark_convert.runtime.validation import read_prompts, validate
 
         assert target_gguf is not None  # noqa: S101 - checked above
-        report = validate(result.path, target_gguf, lib=lib)
+        report = validate(result.path, target_gguf, lib=lib, prompts=None if prompts is None else read_prompts(prompts))
         show_report(out, report)
     out.json(_document(prepared, result, report))
     return 0 if report is None or report.passed else 1
@@ -162,9 +165,14 @@ def _show_plan(out: Output, prepared: Prepared) -> None:
     out.human(f"\n{len(plan.tensors)} tensors, {total:,} bytes of data, {len(plan.metadata)} key/values -> {name}")
 
 
-def _show_result(out: Output, prepared: Prepared, result: Written) -> None:
-    count = len(prepared.plan.tensors)
-    out.human(f"{result.path}: {result.nbytes:,} bytes, {count} tensors, {prepared.plan.matrices.name}")
+def _show_result(out: Output, prepared: Prepared, result: Written, target: Path | None) -> None:
+    from dspark_convert.cli.describe import server_line
+
+    plan = prepared.plan
+    out.human(f"{result.path}: {result.nbytes:,} bytes, {len(plan.tensors)} tensors, {plan.matrices.name}")
+    if plan.draft is not None and plan.dialect == "dflash":
+        line = server_line(plan.draft, result.path, target or Path("TARGET.gguf"))
+        out.human(f"Run it with\n  {line}")
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from dspark_convert.cli.text import human_bytes, safe
@@ -51,9 +52,14 @@ def run_command(inspection: Inspection) -> str:
         return f"dspark-convert {path} --target-model-dir TARGET"
     if inspection.dialect == "dspark":
         return "(on an early llama.cpp that has the architecture dspark; mainline needs the layout dflash)"
+    return server_line(draft, inspection.path)
+
+
+def server_line(draft: Draft, path: Path, target: Path = Path("TARGET.gguf")) -> str:
+    """The command that drafts with the file ``path``: the whole trained block, not llama.cpp's default of 3."""
     spec_type = "draft-dspark" if draft.kind == "dspark" else "draft-dflash"
     flags = f"--spec-type {spec_type} --spec-draft-n-max {draft.drafts_per_block}"
-    return f"llama-server -m TARGET.gguf --spec-draft-model {path} {flags}"
+    return f"llama-server -m {shlex.quote(str(target))} --spec-draft-model {shlex.quote(str(path))} {flags}"
 
 
 def value_text(value: Any) -> str:
