@@ -57,7 +57,9 @@ def test_dry_run_writes_nothing(pair: TinyPair, tmp_path: Path) -> None:
 
 
 def test_refusal_is_json_too(pair: TinyPair, tmp_path: Path) -> None:
-    code, document = convert(pair.draft_dir, "--target-model-dir", pair.target_dir, "--mask-token-id", "999999")
+    code, document = convert(
+        pair.draft_dir, "--target-model-dir", pair.target_dir, "--mask-token-id", "999999", "-o", tmp_path
+    )
     assert code == document["error"]["exit_code"] == 3
     assert [f["rule"] for f in document["findings"] if f["severity"] == "error"] == ["config-value"]
     assert list(tmp_path.iterdir()) == []
