@@ -63,9 +63,11 @@ def special_kvs(files: TokenizerFiles, vocabulary: Vocabulary) -> tuple[list[KV]
     additions = read_post_processor(files.tokenizer.get("post_processor"), names)
     roles = (*ROLES, *additions.extra_roles)
     ids = _Ids(len(vocabulary.texts))
+    listed = {entry["content"] for entry in files.tokenizer.get("added_tokens") or ()}
     # Without that file the names are a template's alone, and config.json knows better.
     for role in roles if files.tokenizer_config is not None else ():
-        ids.offer(role, vocabulary.added.get(additions.names.get(role, "")), "tokenizer_config.json")
+        name = additions.names.get(role, "")
+        ids.offer(role, vocabulary.ids[name] if name in listed else None, "tokenizer_config.json")
     for role in roles:
         ids.offer(role, _config_id(files, role), "config.json")
     for role in roles:

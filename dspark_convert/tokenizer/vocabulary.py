@@ -31,15 +31,14 @@ _FORGOTTEN_BRACKETS = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """``texts`` and ``types`` have one item an id, padding included; ``ids`` maps text to id.
+    """``texts`` and ``types`` have one item an id, padding included.
 
-    ``added`` are the ids of the added tokens by text as tokenizer.json spells it.
+    ``ids`` has the ids of all but the padding, by text as the files spell it.
     """
 
     texts: list[str]
     types: list[int]
     ids: Mapping[str, int]
-    added: Mapping[str, int]
     padding: int
     findings: tuple[Finding, ...]
 
@@ -75,7 +74,7 @@ def read_vocabulary(files: TokenizerFiles, vocab_size: int) -> Vocabulary:
     _check_texts(texts, path)
     if empty:
         findings.append(_padding(empty, highest, vocab_size))
-    return Vocabulary(texts, types, ids, {t.content: t.id for t in added}, len(empty), tuple(findings))
+    return Vocabulary(texts, types, ids, len(empty), tuple(findings))
 
 
 def bpe_model(files: TokenizerFiles) -> Mapping[str, Any]:

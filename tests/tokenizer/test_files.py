@@ -53,7 +53,12 @@ def test_missing_tokenizer_tells_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "config",
-    [{"architectures": ["Qwen3DSparkModel"]}, {"architectures": ["DFlashDraftModel"]}, {"markov_rank": 256}],
+    [
+        {"architectures": ["Qwen3DSparkModel"]},
+        {"architectures": ["DFlashDraftModel"]},
+        {"markov_rank": 256},
+        {"dflash_config": {}},
+    ],
 )
 def test_draft_in_place_of_the_target_is_suspected(tmp_path: Path, config: dict[str, object]) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))

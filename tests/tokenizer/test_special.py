@@ -170,6 +170,16 @@ def test_token_named_but_not_declared_is_found_in_the_vocabulary(tmp_path: Path)
     assert ids_and_adds(directory)[0] == {"eos": VOCAB["he"]}
 
 
+def test_declared_tokens_and_config_json_go_before_the_vocabulary(tmp_path: Path) -> None:
+    directory = save(tmp_path, tokenizer(), {"eos_token": "he"}, {"eos_token_id": 7})
+    assert ids_and_adds(directory)[0] == oracle(directory)[0] == {"eos": 7}
+
+
+def test_config_json_goes_before_a_template_where_there_is_no_tokenizer_config(tmp_path: Path) -> None:
+    directory = save(tmp_path, tokenizer(*ADDED, post_processor=OTHER_END), None, {"eos_token_id": E})
+    assert ids_and_adds(directory) == oracle(directory) == ({"eos": E}, {"eos": True, "sep": False})
+
+
 def test_generation_config_is_the_last_resort(tmp_path: Path) -> None:
     directory = save(tmp_path, tokenizer(*ADDED), {"bos_token": "<s>"}, {"pad_token_id": PAD})
     (directory / "generation_config.json").write_text('{"bos_token_id": 1, "pad_token_id": 2, "eos_token_id": [3, 4]}')
