@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dspark_convert.errors import InputError
+from dspark_convert.errors import InputError, UsageError
 from dspark_convert.runtime.guard import Outcome, run_job
 from dspark_convert.runtime.library import Library, find_library
 from dspark_convert.runtime.precheck import precheck
@@ -71,7 +71,12 @@ def default_prompts() -> list[str]:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """The prompts in ``path``, one a line, blank lines left out; InputError if there are none."""
+    """The prompts in ``path``, one a line, blank lines left out.
+
+    Raises UsageError if there is no such file, InputError if it holds no text.
+    """
+    if not path.is_file():
+        raise UsageError(f"There is no prompts file {path}.")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as fault:

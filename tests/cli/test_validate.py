@@ -100,7 +100,7 @@ def test_quiet_tells_only_what_failed(useless: PairFiles, perfect: PairFiles) ->
         ("draft", ["--target", "target", "--lib", "nowhere"], 2, "no file or directory nowhere"),
         ("target", ["--target", "target"], 3, "if it is the target, give the draft instead"),
         ("draft", ["--target", "draft"], 3, "is itself a draft"),
-        ("draft", ["--target", "target", "--prompts", "none.txt"], 4, "none.txt"),
+        ("draft", ["--target", "target", "--prompts", "none.txt"], 2, "no prompts file none.txt"),
         ("draft", ["--target", "target", "--lib", "draft"], 4, "cannot be loaded as a library"),
     ],
 )
