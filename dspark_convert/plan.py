@@ -27,9 +27,6 @@ from dspark_convert.target import Target
 
 Shared = Literal["omit", "include"]
 
-#: the template's key, and the beginning of those of its named variants
-CHAT_TEMPLATE = "tokenizer.chat_template"
-
 
 @dataclass(frozen=True)
 class Options:
@@ -151,7 +148,7 @@ def _tokenizer(target: Target, vocab_size: int, options: Options, findings: list
 
     try:
         if target.is_gguf:
-            result = tokenizer.from_gguf(target.path)
+            result = tokenizer.from_gguf(target.path, chat_template=options.chat_template)
         else:
             result = tokenizer.from_directory(
                 target.path, vocab_size, pre=options.tokenizer_pre, chat_template=options.chat_template
@@ -162,7 +159,7 @@ def _tokenizer(target: Target, vocab_size: int, options: Options, findings: list
         findings += e.findings
         return ()
     findings += result.findings
-    return tuple(kv for kv in result.kvs if options.chat_template or not kv.key.startswith(CHAT_TEMPLATE))
+    return result.kvs
 
 
 def _with_shared(draft: Draft, names: set[str]) -> Draft:
