@@ -109,9 +109,10 @@ def _read(field: Field, config: Mapping[str, Any], findings: list[Finding]) -> F
         value = _lookup(config, path)
         if value is None:
             continue
+        where = f"config.json: {path}"
         if path != source and type(value) is bool:
-            value = not value
-        found.append((value, f"config.json: {path}"))
+            value, where = not value, f"{where} (inverted)"
+        found.append((value, where))
     if not found:
         return ABSENT
     for value, where in found[1:]:

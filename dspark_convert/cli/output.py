@@ -88,7 +88,9 @@ def print_findings(findings: Sequence[Finding], stream: IO[str]) -> None:
             if finding.severity != severity:
                 continue
             word = coloured(stream, colour, severity)
-            line = f"{word}: {safe(finding.where)}: {safe(finding.message.rstrip('.'))} [{safe(finding.rule)}]"
+            # Most messages name the place themselves.
+            where = "" if finding.where in finding.message else f"{safe(finding.where)}: "
+            line = f"{word}: {where}{safe(finding.message.rstrip('.'))} [{safe(finding.rule)}]"
             print(line, file=stream)
             if finding.fix:
                 print(f"  fix: {safe(finding.fix)}", file=stream)

@@ -49,8 +49,8 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
         raise InputError(f"{where} nests too deeply to be what it claims to be.") from None
     except _KeyTwice as e:
         raise InputError(f"{where} is ambiguous: {e}; keep one of them.") from None
-    except ValueError as e:  # a number of too many digits
-        raise InputError(f"{where} cannot be read: {e}.") from None
+    except ValueError:  # what Python refuses to turn into an int
+        raise InputError(f"{where} holds a number of more digits than any value needs.") from None
     if not isinstance(value, dict):
         raise InputError(f"{where} holds a JSON {type(value).__name__}, expected an object.")
     if _depth(value) > MAX_JSON_DEPTH:

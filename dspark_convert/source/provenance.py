@@ -64,5 +64,7 @@ def _card_base_model(root: Path) -> str | None:
     parts = re.split(r"^---\s*$", text, maxsplit=2, flags=re.MULTILINE)
     if len(parts) < 3 or parts[0].strip("\ufeff \r\n"):
         return None
-    match = re.search(r"^base_model:\s*(?:\n\s*-\s*)?[\"']?([^\s\"']+)", parts[1], re.MULTILINE)
+    # one name, or a list in either of YAML's two forms
+    first = r"^base_model:[ \t]*(?:\[[ \t]*|\r?\n[ \t]*-[ \t]+)?[\"']?([^\s\"',\]]+)"
+    match = re.search(first, parts[1], re.MULTILINE)
     return match[1] if match and is_repo(match[1]) else None
