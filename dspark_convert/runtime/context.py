@@ -117,7 +117,7 @@ class Context:
     def _run(self, function: Any, batch: Batch, what: str) -> None:
         code = function(self.handle, batch)
         if code != 0:
-            raise InputError(f"llama.cpp failed to {what} ({batch.n_tokens} of them): it returned {code}.")
+            raise InputError(f"llama.cpp failed to {what} ({batch.n_tokens} of them): it returned {code}")
 
 
 def _batch(n_tokens: int, position: int, outputs: Sequence[bool]) -> Batch:

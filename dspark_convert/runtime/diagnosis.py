@@ -35,20 +35,21 @@ _COMPLAINTS = (
 def explain_death(code: int, phase: str, log: Iterable[str]) -> str:
     """One sentence for a child that ended with ``code`` (negative: a signal) while ``phase``."""
     lines = list(log)
-    while_phase = f" while {phase}" if phase else ""
     name = _signal_name(code)
     if name is None:
         last = lines[-1].strip() if lines else "no message"
-        return f"The process that runs llama.cpp ended{while_phase} with code {code}: {last}."
+        return f"While {phase}, the process that runs llama.cpp ended with code {code}: {last}."
     what = _SIGNALS.get(name, f"the process that runs llama.cpp was ended by {name}")
-    text = _first_match(_ABORT_TEXTS, lines) or library_complaint(lines).removeprefix(": ").rstrip(".")
-    return f"{what[0].upper()}{what[1:]}{while_phase}{': ' if text else ''}{text}."
+    text = _first_match((*_ABORT_TEXTS, *_COMPLAINTS), lines)
+    return f"While {phase}, {what}{': ' if text else ''}{text}."
 
 
-def library_complaint(log: Iterable[str]) -> str:
-    """What llama.cpp logged about a failure, behind a colon; only a full stop if it logged nothing."""
+def add_complaint(message: str, log: Iterable[str]) -> str:
+    """``message`` and, if it is no whole sentence yet, what llama.cpp logged about the failure."""
+    if message.endswith("."):
+        return message
     text = _first_match(_COMPLAINTS, list(log))
-    return f": {text.rstrip('.')}." if text else "."
+    return f"{message}: {text}." if text else f"{message}."
 
 
 def _signal_name(code: int) -> str | None:
@@ -65,5 +66,6 @@ def _first_match(patterns: Iterable[re.Pattern[str]], lines: list[str]) -> str:
     for pattern in patterns:
         for line in reversed(lines):
             if match := pattern.search(line):
-                return match[1].strip()
+                # without the directories of the machine that built the library, and without padding
+                return re.sub(r"\S*/(?=[\w.-]+:\d+: )", "", " ".join(match[1].split())).rstrip(".")
     return ""

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import dspark_convert
 from dspark_convert.errors import DsparkError, EnvironmentFault, UsageError
-from dspark_convert.runtime.diagnosis import explain_death, library_complaint
+from dspark_convert.runtime.diagnosis import add_complaint, explain_death
 
 WORKER = ("-P", "-m", "dspark_convert.runtime.worker")
 
@@ -107,9 +107,9 @@ def run_job(
     if messages.result is not None:
         return Outcome(messages.result, "", messages.phase, tuple(log))
     if messages.error:
-        fault = messages.error["message"] + library_complaint(log)
+        fault = add_complaint(messages.error["message"], log)
     elif timed_out:
-        fault = f"It took longer than {timeout:g} seconds ({messages.phase}); allow more with --timeout."
+        fault = f"While {messages.phase}, the {timeout:g} seconds allowed ran out; allow more with --timeout."
     else:
         fault = explain_death(child.returncode, messages.phase, log)
     if (kind := messages.error.get("kind")) in RAISED:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dspark_convert.errors import EnvironmentFault
-from dspark_convert.runtime.binding import EXTENDED, PUBLIC, Llama
+from dspark_convert.runtime.binding import EXTENDED, PUBLIC, Llama, _open
 
 NEEDED = [*PUBLIC, *(mangled for mangled, *_ in EXTENDED.values())]
 
@@ -90,3 +90,28 @@ def test_library_without_any_backend_is_told() -> None:
     llama.llama_backend_init = Function()
     with pytest.raises(EnvironmentFault, match="found no backend"):
         llama._init_backends()
+
+
+def test_libraries_beside_are_loaded_first_where_the_loader_does_not_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = {"libllama.so": "libggml.so", "libggml.so": "libggml-cpu.so", "libggml-cpu.so": "libggml-x.so"}
+    loaded: list[str] = []
+
+    def load(path: str, mode: int = 0) -> Library:
+        name = Path(path).name
+        if needs.get(name, name) not in (name, *loaded):
+            raise OSError(f"{needs[name]}: cannot open shared object file")
+        loaded.append(name)
+        return Library(mode=mode)
+
+    for name in (*needs, "libggml-x.so"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr("ctypes.CDLL", load)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert isinstance(_open(tmp_path / "libllama.so"), Library)
+    assert loaded == ["libggml-x.so", "libggml-cpu.so", "libggml.so", "libllama.so"]
+    loaded.clear()
+    (tmp_path / "libggml-x.so").unlink()
+    with pytest.raises(EnvironmentFault, match=r"libllama\.so cannot be loaded .* libggml\.so: cannot open"):
+        _open(tmp_path / "libllama.so")

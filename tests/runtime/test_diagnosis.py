@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from dspark_convert.runtime.diagnosis import explain_death, library_complaint
+from dspark_convert.runtime.diagnosis import add_complaint, explain_death
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ("llama_model_load: error loading model: missing tensor 'fc.weight'", ": missing tensor 'fc.weight'."),
-        (
-            "E llama_model_load: error loading model: done_getting_tensors: wrong number",
-            ": done_getting_tensors: wrong number.",
-        ),
+        ("E x: error loading model: tensor 'a' has shape    128,      1", ": tensor 'a' has shape 128, 1."),
         ("init: failed to allocate buffer for kv cache", ": failed to allocate buffer for kv cache."),
         ("load_tensors: loading model tensors, this can take a while", "."),
     ],
 )
 def test_complaint(line: str, told: str) -> None:
-    assert library_complaint(["print_info: arch = dflash", line, "later: nothing"]) == told
+    assert add_complaint("Refused", ["print_info: arch = dflash", line, "later: nothing"]) == f"Refused{told}"
+
+
+def test_whole_sentence_gets_no_complaint() -> None:
+    assert add_complaint("It is wrong.", ["x: error loading model: y"]) == "It is wrong."
 
 
 def test_uncaught_exception_s_text_is_told() -> None:
     log = ["terminate called after throwing an instance of 'std::runtime_error'", "  what():  block size is 0"]
-    assert explain_death(-6, "loading the draft", log).endswith("while loading the draft: block size is 0.")
+    told = explain_death(-6, "loading the draft", log)
+    assert told.startswith("While loading the draft, llama.cpp stopped on an assertion")
+    assert told.endswith(": block size is 0.")
 
 
 def test_assertion_without_the_callback_is_found_in_the_log() -> None:
     log = ["/build/src/llama-context.cpp:42: GGML_ASSERT(lid <= n_layer) failed"]
-    assert "llama-context.cpp:42: GGML_ASSERT(lid <= n_layer) failed." in explain_death(-6, "decoding", log)
+    assert explain_death(-6, "decoding", log).endswith(": llama-context.cpp:42: GGML_ASSERT(lid <= n_layer) failed.")
 
 
 def test_unknown_signal_number() -> None:

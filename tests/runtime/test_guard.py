@@ -7,12 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from dspark_convert.errors import EnvironmentFault
 from dspark_convert.runtime.guard import Outcome, run_job
+from dspark_convert.runtime.library import find_library
+from dspark_convert.runtime.shape import DraftShape
+from tests.runtime.pairs import PairFiles
 
 PRELUDE = """
 import json, os, signal, sys
@@ -45,7 +49,7 @@ def test_child_gets_the_environment_that_keeps_ggml_quiet() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("SIGABRT", "stopped on an assertion of its own while decoding"),
+        ("SIGABRT", "stopped on an assertion of its own"),
         ("SIGSEGV", "read memory that is not its own"),
         ("SIGFPE", "divided by zero"),
         ("SIGILL", "built for another one"),
@@ -58,7 +62,7 @@ def test_signals_become_sentences(name: str, words: str) -> None:
     outcome = run_script(f"os.kill(os.getpid(), signal.{name})")
     assert outcome.result is None
     assert words in outcome.fault
-    assert "while decoding" in outcome.fault
+    assert outcome.fault.startswith("While decoding, ")
     assert outcome.fault.endswith(".")
     assert outcome.phase == "decoding"
 
@@ -73,7 +77,7 @@ def test_assertion_text_is_told() -> None:
 
 def test_end_without_a_result_tells_the_last_line() -> None:
     outcome = run_script("tell(phase='waiting'); print('boom', file=sys.stderr); sys.exit(9)")
-    assert outcome.fault == "The process that runs llama.cpp ended while waiting with code 9: boom."
+    assert outcome.fault == "While waiting, the process that runs llama.cpp ended with code 9: boom."
 
 
 def test_half_a_line_is_not_taken_for_a_result() -> None:
@@ -102,7 +106,8 @@ def test_crash_while_loading_the_library_is_its_own_fault() -> None:
 
 def test_hanging_child_is_ended() -> None:
     outcome = run_script("tell(phase=f'pid {os.getpid()}'); signal.pause()", timeout=1.5)
-    assert outcome.fault.startswith("It took longer than 1.5 seconds (pid ")
+    assert outcome.fault.startswith("While pid ")
+    assert "the 1.5 seconds allowed ran out" in outcome.fault
     assert "--timeout" in outcome.fault
     with pytest.raises(ProcessLookupError):
         os.kill(int(outcome.phase.split()[1]), 0)
@@ -138,8 +143,6 @@ def test_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
     """A target that never opens (a pipe without a writer) keeps the worker in native code."""
     pipe = tmp_path / "target.gguf"
     os.mkfifo(pipe)
-    from dspark_convert.runtime.library import find_library
-
     shape = {
         "block_size": 2,
         "reads_anchor": True,
@@ -165,3 +168,21 @@ def test_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
             assert worker.wait(20) == 1
         finally:
             worker.kill()
+
+
+def test_real_assertion_of_the_library_is_told(random_pair: PairFiles) -> None:
+    """What happens to a file that the checks before would have caught, if they did not exist."""
+    draft = random_pair.broken("no-block-size", lambda want: want.kv.pop("dflash.block_size"))
+    shape = DraftShape(7, reads_anchor=True, mask_token_id=507, causal=False, has_confidence_head=True)
+    job = {
+        "library": str(find_library().path),
+        "target": str(random_pair.target),
+        "draft": str(draft),
+        "shape": asdict(shape),
+        "prompts": ["boat"],
+        "max_tokens": 8,
+    }
+    outcome = run_job(job, timeout=60)
+    assert outcome.result is None
+    assert outcome.fault.startswith("While creating the contexts, llama.cpp stopped on an assertion of its own: ")
+    assert "requires 'dflash.block_size' in GGUF metadata" in outcome.fault
