@@ -11,7 +11,7 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
     added to a checkpoint's layer id to get llama.cpp's layer *input*: 1 where ids name layer
     outputs (Hugging Face ``hidden_states[id + 1]``), 0 where they name inputs.
 ``[recognise]``
-    ``architectures``: class names; ``tensors``: names that must all be there (without the
+    ``architectures``: class names; ``tensors``: of these names one must be there (without the
     optional ``model.`` prefix); ``unless_tensors``: patterns that make it another family.
 ``[fields.NAME]``
     one field of the meaning. ``from``: config paths in order of preference ("a.b" is nested, a
@@ -29,7 +29,7 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
     a warning that names it, with ``--strict`` an error.
 ``[[tensor]]``
     ``source`` with ``{layer}``; ``gguf``; ``shape`` row-major, as formulas; ``when``: formula,
-    default true; ``transform``: "copy" (default) or "pad_columns" (needs ``gguf_columns``);
+    default true; ``gguf_columns``: length of the rows as written, filled up with zeros;
     ``shared``: a copy of the target's tensor, written only with ``--shared-tensors include``.
     ``optional``: may be missing. 1-D tensors become F32, others follow ``--outtype``.
 ``[[zeros]]``

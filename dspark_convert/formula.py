@@ -37,8 +37,12 @@ def evaluate(text: str, names: Mapping[str, Any], shapes: Mapping[str, tuple[int
     """The value of formula ``text``; raises FormulaError."""
     try:
         return _value(ast.parse(text, mode="eval").body, names, shapes)
-    except (SyntaxError, TypeError, ZeroDivisionError) as e:
+    except FormulaError:
+        raise
+    except (SyntaxError, ValueError, TypeError, ZeroDivisionError) as e:
         raise FormulaError(f"{text!r}: {e}") from None
+    except (RecursionError, MemoryError):  # how Python's parser says that text nests too deeply
+        raise FormulaError("a formula nests too deeply") from None
 
 
 def _value(node: ast.expr, names: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
@@ -53,7 +57,7 @@ def _value(node: ast.expr, names: Mapping[str, Any], shapes: Mapping[str, tuple[
                 raise FormulaError(f"{name} is not known")
             return names[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](value(left), value(right))
+            return _BINARY[type(op)](_number(value(left)), _number(value(right)))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
             return _COMPARE[type(op)](value(left), value(right))
         case ast.BoolOp(op=ast.And(), values=parts):
@@ -73,3 +77,10 @@ def _value(node: ast.expr, names: Mapping[str, Any], shapes: Mapping[str, tuple[
         case ast.Call(func=ast.Name(id="cols"), args=[ast.Constant(value=str() as tensor)], keywords=[]):
             return (shapes.get(tensor) or (0,))[-1]
     raise FormulaError(f"{ast.unparse(node)!r} is not part of the formula language")
+
+
+def _number(value: Any) -> Any:
+    # Python would also multiply and format strings and lists, to any length.
+    if not isinstance(value, int | float):
+        raise TypeError(f"arithmetic with {type(value).__name__}")
+    return value

@@ -19,12 +19,12 @@ class Field:
     name: str
     sources: tuple[str, ...]
     type: str
-    min: float | None
-    max: float | None
-    choices: tuple[str, ...]
-    formula: str | None
-    check: str | None
-    reason: str
+    choices: tuple[str, ...] = ()
+    min: float | None = None
+    max: float | None = None
+    formula: str | None = None
+    check: str | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,39 +90,34 @@ class Spec:
 
 def parse_spec(table: dict[str, Any]) -> Spec:
     """A spec from its TOML table; a missing or unknown key is a KeyError or TypeError (our own bug)."""
-    recognise = table["recognise"]
-    return Spec(
-        name=table["name"],
-        title=table["title"],
-        backbone=table["backbone"],
-        rope_style=table["rope_style"],
-        tap_offset=table["tap_offset"],
-        architectures=tuple(recognise["architectures"]),
-        required_tensors=tuple(recognise["tensors"]),
-        foreign_tensors=tuple(recognise["unless_tensors"]),
-        fields=tuple(_field(name, entry) for name, entry in table["fields"].items()),
-        derived=tuple(table["derived"].items()),
-        require=tuple(Require(r["key"], tuple(r["allow"]), r["reason"]) for r in table["require"]),
-        inert=tuple(table["config"]["inert"]),
-        tensors=tuple(TensorRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in table["tensor"]),
-        zeros=tuple(ZerosRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in table.get("zeros", [])),
-        drop=tuple(NameRule(**entry) for entry in table.get("drop", [])),
-        refuse=tuple(NameRule(**entry) for entry in table.get("refuse", [])),
+    parts = dict(table)
+    recognise, config = dict(parts.pop("recognise")), dict(parts.pop("config"))
+    spec = Spec(
+        name=parts.pop("name"),
+        title=parts.pop("title"),
+        backbone=parts.pop("backbone"),
+        rope_style=parts.pop("rope_style"),
+        tap_offset=parts.pop("tap_offset"),
+        architectures=tuple(recognise.pop("architectures")),
+        required_tensors=tuple(recognise.pop("tensors")),
+        foreign_tensors=tuple(recognise.pop("unless_tensors")),
+        fields=tuple(_field(name, entry) for name, entry in parts.pop("fields").items()),
+        derived=tuple(parts.pop("derived").items()),
+        require=tuple(Require(**(entry | {"allow": tuple(entry["allow"])})) for entry in parts.pop("require")),
+        inert=tuple(config.pop("inert")),
+        tensors=tuple(TensorRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in parts.pop("tensor")),
+        zeros=tuple(ZerosRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in parts.pop("zeros", [])),
+        drop=tuple(NameRule(**entry) for entry in parts.pop("drop", [])),
+        refuse=tuple(NameRule(**entry) for entry in parts.pop("refuse", [])),
     )
+    if unknown := [*parts, *recognise, *config]:
+        raise KeyError(f"{spec.name}: unknown keys {', '.join(unknown)}")
+    return spec
 
 
 def _field(name: str, entry: dict[str, Any]) -> Field:
-    return Field(
-        name=name,
-        sources=tuple(entry["from"]),
-        type=entry["type"],
-        min=entry.get("min"),
-        max=entry.get("max"),
-        choices=tuple(entry.get("choices", ())),
-        formula=entry.get("formula"),
-        check=entry.get("check"),
-        reason=entry.get("reason", ""),
-    )
+    rest = {key: value for key, value in entry.items() if key not in ("from", "choices")}
+    return Field(name=name, sources=tuple(entry["from"]), choices=tuple(entry.get("choices", ())), **rest)
 
 
 @cache

@@ -1,0 +1,154 @@
+"""The formula language of specs: what it computes, and that nothing else can be reached through it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dspark_convert.formula import FormulaError, evaluate
+
+NAMES = {"hidden": 128, "rank": 0, "kind": "vanilla", "flag": True, "taps": [1, 2, 3], "theta": 1e4}
+SHAPES = {"w.weight": (512, 16), "scalar": ()}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("hidden", 128),
+        ("2 * hidden + 1", 257),
+        ("hidden // 3 - hidden % 3", 40),
+        ("(hidden + 1) * 2", 258),
+        ("count(taps) * hidden", 384),
+        ("has('w.weight')", True),
+        ("has('v.weight')", False),
+        ("rows('w.weight')", 512),
+        ("cols('w.weight')", 16),
+        ("cols('v.weight')", 0),
+        ("rows('scalar') + cols('scalar')", 0),
+        ("'vanilla'", "vanilla"),
+        ("kind == 'vanilla' and not rank", True),
+        ("kind != 'vanilla' or rank > 0", False),
+        ("hidden >= 128 and hidden <= 128 and not hidden < 128", True),
+        ("rank if rank > 0 else (32 if flag else 0)", 32),
+        ("True", True),
+        ("theta > 1", True),
+        # the second half has no value, and is not needed
+        ("rank == 0 or nothing", True),
+        ("rank > 0 and nothing", False),
+        ("1 if flag else nothing", 1),
+    ],
+)
+def test_values(text: str, value: Any) -> None:
+    result = evaluate(text, NAMES, SHAPES)
+    assert result == value
+    assert type(result) is type(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hidden.real",
+        "().__class__.__base__.__subclasses__()",
+        "''.join('ab')",
+        "'{0.__class__}'.format(hidden)",
+        "f'{hidden}'",
+        "kind[0]",
+        "taps[0]",
+        "[1, 2]",
+        "(1, 2)",
+        "{1}",
+        "{'a': 1}",
+        "lambda: 1",
+        "(lambda x: x)(1)",
+        "[x for x in taps]",
+        "count([x for x in taps])",
+        "sum(x for x in taps)",
+        "(x := 1)",
+        "__import__('os').system('true')",
+        "eval('1')",
+        "open('/etc/passwd')",
+        "print(1)",
+        "len(taps)",
+        "has(kind)",
+        "has('a', 'b')",
+        "has(name='a')",
+        "has(*taps)",
+        "has('a' + 'b')",
+        "rows(1)",
+        "count('abc')",
+        "count(taps, taps)",
+        "count.__self__",
+        "has",
+        "True.__class__",
+        "9 ** 9 ** 9",
+        "2 ** 3",
+        "1 << 100000",
+        "hidden / 3",
+        "hidden @ hidden",
+        "hidden | 1",
+        "-1",
+        "+1",
+        "~1",
+        "1.5",
+        "1j",
+        "b'a'",
+        "None",
+        "...",
+        "1 < 2 < 3",
+        "kind in taps",
+        "kind is kind",
+        "await x",
+        "yield",
+        "*taps",
+        "x = 1",
+        "import os",
+        "1; 2",
+        "",
+        " ",
+        "1 +",
+        "((",
+        "\0",
+        "hidden\0",
+        "'unclosed",
+        "nothing",
+        "hidden + nothing",
+        "not nothing",
+        "taps + taps",
+        "'a' * 9999999999",
+        "9999999999 * 'a'",
+        "kind + kind",
+        "kind % hidden",
+        "kind % taps",
+        "'%99999999999d' % hidden",
+        "taps * 9999999999",
+        "hidden // rank",
+        "hidden % rank",
+        "kind < hidden",
+        "count(hidden)",
+        "count(nothing)",
+        "(" * 300 + "1" + ")" * 300,
+        "not " * 100_000 + "1",
+        "1" + " + 1" * 100_000,
+        "9" * 5000,
+    ],
+    ids=lambda text: repr(text)[:40],
+)
+def test_everything_else_is_refused(text: str) -> None:
+    with pytest.raises(FormulaError):
+        evaluate(text, NAMES, SHAPES)
+
+
+def test_an_error_says_what_is_wrong() -> None:
+    with pytest.raises(FormulaError, match="nothing is not known"):
+        evaluate("hidden + nothing", NAMES, SHAPES)
+    with pytest.raises(FormulaError, match=r"'hidden\.real' is not part of the formula language"):
+        evaluate("1 + hidden.real", NAMES, SHAPES)
+    with pytest.raises(FormulaError, match=r"'hidden // rank'.*zero"):
+        evaluate("hidden // rank", NAMES, SHAPES)
+
+
+def test_names_are_not_changed() -> None:
+    before = dict(NAMES), dict(SHAPES)
+    evaluate("count(taps) + cols('missing')", NAMES, SHAPES)
+    assert (dict(NAMES), dict(SHAPES)) == before
