@@ -174,7 +174,8 @@ class Llama:
             return
         count = self._cdll.ggml_backend_dev_count
         count.restype = ctypes.c_size_t
-        if not count() and hasattr(self._cdll, "ggml_backend_load_all_from_path"):
+        # A bare name, which the dynamic linker resolved, has no directory: never look in the working one.
+        if not count() and self.path.is_absolute() and hasattr(self._cdll, "ggml_backend_load_all_from_path"):
             self._cdll.ggml_backend_load_all_from_path(os.fsencode(self.path.parent))
         if not count() and hasattr(self._cdll, "ggml_backend_load_all"):
             self._cdll.ggml_backend_load_all()
@@ -190,7 +191,8 @@ def _open(path: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
     except OSError as first:
         # Without a run path the loader does not look beside the library for the ones it needs.
-        _load_siblings(path.parent)
+        if path.is_absolute():
+            _load_siblings(path.parent)
         try:
             return ctypes.CDLL(str(path))
         except OSError:

@@ -115,3 +115,26 @@ def test_libraries_beside_are_loaded_first_where_the_loader_does_not_look(
     (tmp_path / "libggml-x.so").unlink()
     with pytest.raises(EnvironmentFault, match=r"libllama\.so cannot be loaded .*libggml\.so: cannot open"):
         _open(tmp_path / "libllama.so")
+
+
+def test_library_that_only_the_linker_knows_loads_nothing_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "libggml.so").touch()
+    asked: list[str] = []
+
+    def load(path: str, mode: int = 0) -> Library:
+        asked.append(path)
+        raise OSError(f"no {path} in mode {mode}")
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    with pytest.raises(EnvironmentFault):
+        _open(Path("libllama.so.0"))
+    assert set(asked) == {"libllama.so.0"}
+    load_backends = Function()
+    llama = llama_on(ggml_backend_dev_count=Function(0, 0, 1, 1), ggml_backend_load_all_from_path=load_backends)
+    llama.path = Path("libllama.so.0")
+    llama.llama_backend_init = Function()
+    llama._init_backends()
+    assert load_backends.calls == []
