@@ -17,6 +17,9 @@ from dspark_convert.target import Target, open_target_directory, open_target_ggu
 if TYPE_CHECKING:
     from dspark_convert.ggufio.writer import Written
 
+#: of the target's name in the default file name; file systems allow 255 bytes in all
+MAX_NAME_BYTES = 100
+
 
 @dataclass(frozen=True)
 class Request:
@@ -101,7 +104,8 @@ def default_name(plan: Plan, target: Target) -> str:
     # The name comes out of a file or a stranger's directory: nothing of it may be a path.
     name = re.sub(r"[^\w.+-]+", "-", target.provenance.name).strip("-.") or "target"
     kind = plan.draft.kind if plan.draft else "dspark"
-    return f"{kind}-{name[:100]}-{plan.matrices.name}.gguf"
+    short = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
+    return f"{kind}-{short}-{plan.matrices.name}.gguf"
 
 
 def _outfile(request: Request, plan: Plan, target: Target | None) -> Path | None:

@@ -51,7 +51,6 @@ class Plan:
     metadata: tuple[KV, ...]
     tensors: tuple[TensorJob, ...]
     findings: tuple[Finding, ...]
-    sources: tuple[Path, ...]
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -82,14 +81,14 @@ def plan_for_directory(root: Path, target: Target | None = None, options: Option
         if target is not None:
             tokenizer = _tokenizer(target, draft.vocab_size, options, findings)
     matrices = resolve_outtype(options.outtype, places, flat)
-    plan = Plan(spec, options.dialect, draft, matrices, (), (), tuple(findings), checkpoint.files)
+    plan = Plan(spec, options.dialect, draft, matrices, (), (), tuple(findings))
     if draft is None or plan.errors:
         return plan
     jobs = make_jobs(spec, values.known, written, flat, matrices)
     names = {job.name for job in jobs}
     draft = _with_shared(draft, names)
     kvs = metadata.metadata(options.dialect, draft, checkpoint.provenance, target, matrices, tokenizer)
-    return Plan(spec, options.dialect, draft, matrices, kvs, tuple(jobs), tuple(findings), checkpoint.files)
+    return Plan(spec, options.dialect, draft, matrices, kvs, tuple(jobs), tuple(findings))
 
 
 def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:

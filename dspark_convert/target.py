@@ -45,7 +45,8 @@ def open_target_directory(root: Path) -> Target:
     whole = read_config(root, "the target")
     text = whole.get("text_config")
     config: Mapping[str, Any] = {**whole, **text} if isinstance(text, dict) else whole
-    names = config.get("architectures")
+    # The whole model's own, where a part has some too ("qwen3_5", not its "qwen3_5_text").
+    names = whole.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else "unknown"
     if "DSpark" in architecture or "DFlash" in architecture:
         raise InputError(
@@ -56,7 +57,7 @@ def open_target_directory(root: Path) -> Target:
     return Target(
         path=root,
         is_gguf=False,
-        architecture=str(config.get("model_type") or architecture),
+        architecture=str(whole.get("model_type") or architecture),
         provenance=provenance(root, whole),
         hidden_size=_size(config.get("hidden_size")),
         n_layer=_size(config.get("num_hidden_layers")),

@@ -67,8 +67,7 @@ def open_checkpoint(root: Path) -> Checkpoint:
     """
     require_directory(root, "the draft")
     config = read_config(root, "the draft")
-    shards = sorted(root.glob("*.safetensors"))
-    indexes = sorted(root.glob("*.safetensors.index.json"))
+    shards, indexes = _weight_files(root)
     findings: list[Finding] = []
     if not shards and not indexes:
         other = sorted(p.name for p in root.iterdir() if p.suffix in {".bin", ".pt", ".pth", ".gguf"})
@@ -103,6 +102,12 @@ def open_checkpoint(root: Path) -> Checkpoint:
     if claimed is not None:
         findings += _compare(claimed, tensors, sound)
     return Checkpoint(root, config, tensors, tuple(wanted), provenance(root, config), tuple(findings))
+
+
+def _weight_files(root: Path) -> tuple[list[Path], list[Path]]:
+    """Shards and index files by name; hidden ones are litter, such as macOS's ``._`` files."""
+    shards, indexes = root.glob("[!.]*.safetensors"), root.glob("[!.]*.safetensors.index.json")
+    return sorted(shards), sorted(indexes)
 
 
 def _claims(index: Path, findings: list[Finding]) -> dict[str, str]:
@@ -192,8 +197,7 @@ def find_tensor(root: Path, name: str) -> TensorRef | None:
     None where the checkpoint does not hold it or its files are damaged: for checks that are worth
     making only if the tensor is at hand.
     """
-    indexes = sorted(root.glob("*.safetensors.index.json"))
-    shards = sorted(root.glob("*.safetensors"))
+    shards, indexes = _weight_files(root)
     if indexes:
         try:
             claims = _claims(indexes[0], [])

@@ -17,11 +17,6 @@ _EVIDENCE = (
 )
 
 
-def is_draft(names: Collection[str]) -> bool:
-    """Whether the tensor names (without ``model.``) are those of a draft with taps."""
-    return "fc.weight" in names and ("hidden_norm.weight" in names or "layers.0.self_attn.q_proj.weight" in names)
-
-
 def is_full_model(names: Collection[str]) -> bool:
     """Whether they are those of a language model that stands on its own."""
     return "fc.weight" not in names and "embed_tokens.weight" in names and any(n.startswith("layers.0.") for n in names)

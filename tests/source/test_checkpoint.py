@@ -1,0 +1,92 @@
+"""Which files of a directory are read. What is wrong with them: tests/refusals/test_files.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from dspark_convert.errors import InputError
+from dspark_convert.source.checkpoint import find_tensor, open_checkpoint
+from tests.checkpoints import Pair, header_of, read_tensors, write_tensors, zeros
+
+SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+
+
+def test_one_file(pair: Pair) -> None:
+    checkpoint = open_checkpoint(pair.draft)
+    assert checkpoint.findings == ()
+    assert checkpoint.complete
+    assert [path.name for path in checkpoint.files] == ["model.safetensors"]
+    stored = read_tensors(pair.shard)
+    assert {n: (r.dtype, r.shape, r.nbytes) for n, r in checkpoint.tensors.items()} == {
+        name: (tensor.dtype, tensor.shape, len(tensor.data)) for name, tensor in stored.items()
+    }
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_shards(index: bool, pair: Pair) -> None:
+    whole = open_checkpoint(pair.draft).tensors
+    pair.split(index)
+    checkpoint = open_checkpoint(pair.draft)
+    assert checkpoint.findings == ()
+    assert [path.name for path in checkpoint.files] == SHARDS
+    assert {(n, r.dtype, r.shape) for n, r in checkpoint.tensors.items()} == {
+        (n, r.dtype, r.shape) for n, r in whole.items()
+    }
+
+
+def test_shard_that_the_index_does_not_list_is_left_alone(pair: Pair) -> None:
+    pair.split()
+    write_tensors(pair.draft / "stale.safetensors", {"norm.weight": zeros("F32", 3)})
+    checkpoint = open_checkpoint(pair.draft)
+    assert [(f.severity, f.rule, f.where) for f in checkpoint.findings] == [
+        ("warning", "shard-unlisted", "stale.safetensors")
+    ]
+    assert checkpoint.complete
+    assert checkpoint.tensors["norm.weight"].shape == (128,)
+
+
+def test_hidden_files_are_litter(pair: Pair) -> None:
+    (pair.draft / "._model.safetensors").write_bytes(b"\0\5\x16\7 AppleDouble")
+    (pair.draft / "._model.safetensors.index.json").write_bytes(b"\0\5\x16\7")
+    assert open_checkpoint(pair.draft).findings == ()
+    assert find_tensor(pair.draft, "norm.weight") is not None
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_find_tensor(split: bool, pair: Pair) -> None:
+    if split:
+        pair.split()
+    for name, ref in open_checkpoint(pair.draft).tensors.items():
+        assert find_tensor(pair.draft, name) == ref
+    assert find_tensor(pair.draft, "no.such.tensor") is None
+    for path in pair.draft.glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-1])
+    assert find_tensor(pair.draft, "norm.weight") is None
+
+
+def test_find_tensor_does_not_follow_an_index_out_of_the_directory(pair: Pair) -> None:
+    pair.shard.rename(pair.root / "outside.safetensors")
+    pair.index({"weight_map": {"norm.weight": "../outside.safetensors"}})
+    assert find_tensor(pair.draft, "norm.weight") is None
+    pair.index("no object")
+    assert find_tensor(pair.draft, "norm.weight") is None
+
+
+def test_nothing_but_headers_is_read(pair: Pair) -> None:
+    """64 GiB of weights are a hole in the file."""
+    tensors = read_tensors(pair.shard)
+    header = header_of(
+        {**{n: (t.dtype, t.shape, len(t.data)) for n, t in tensors.items()}, "big": ("I8", (1 << 36,), 1 << 36)}
+    )
+    with pair.shard.open("wb") as file:
+        file.write(header)
+        file.truncate(len(header) + sum(len(t.data) for t in tensors.values()) + (1 << 36))
+    checkpoint = open_checkpoint(pair.draft)
+    assert checkpoint.findings == ()
+    assert checkpoint.tensors["big"].nbytes == 1 << 36
+
+
+def test_no_weights_at_all(pair: Pair) -> None:
+    pair.shard.unlink()
+    with pytest.raises(InputError, match="no weights"):
+        open_checkpoint(pair.draft)

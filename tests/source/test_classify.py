@@ -1,0 +1,42 @@
+"""Directories in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dspark_convert.source.classify import describe, is_full_model
+
+LAYERS = [f"layers.{i}.self_attn.q_proj.weight" for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        (["embed_tokens.weight", "norm.weight", *LAYERS], "a full model (X, 3 layers), not a DSpark draft"),
+        (["fc.weight", "hidden_norm.weight", *LAYERS], "a DFlash draft (X)"),
+        (["fc.weight", "markov_head.markov_w1.weight"], "a DSpark draft (X)"),
+        (["fc.weight", "logit_head.markov_head.markov_w1.weight"], "a DSpark draft (X)"),
+        (["fc.weight", "candidate_selector.hidden.weight"], "a DFlash2 draft (X)"),
+        (["fc.weight", "markov_head.markov_w1.weight", "log_snr_embed.fc1.weight"], "a DSpark draft with log-SNR"),
+        (["mtp.0.main_proj.weight", "mtp.2.markov_head.markov_w1.weight"], "a DeepSeek-V4 checkpoint with DSpark"),
+        (["mtp.0.enorm.weight", "mtp.0.eh_proj.weight"], "a checkpoint with ordinary MTP layers and no DSpark"),
+        (["base_model.layers.0.q_proj.lora_A.weight"], "a LoRA adapter"),
+        ([], "a checkpoint without tensors (X)"),
+        (["encoder.block.0.weight"], "no draft that this tool knows (X; tensors such as encoder.block.0.weight)"),
+    ],
+)
+def test_describe(names: list[str], what: str) -> None:
+    assert describe({"architectures": ["X"]}, set(names)).startswith(what)
+
+
+@pytest.mark.parametrize("architectures", [None, [], "Qwen3", 7, {}])
+def test_no_architecture(architectures: Any) -> None:
+    assert "no architecture named" in describe({"architectures": architectures}, {"fc.weight"})
+
+
+def test_full_model() -> None:
+    assert is_full_model({"embed_tokens.weight", *LAYERS})
+    assert not is_full_model({"embed_tokens.weight", "fc.weight", *LAYERS})
+    assert not is_full_model({"embed_tokens.weight"})

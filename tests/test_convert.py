@@ -1,0 +1,82 @@
+"""From arguments to a path: the default name, and what is looked at first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dspark_convert.convert import Request, default_name, prepare
+from dspark_convert.errors import UsageError
+from dspark_convert.plan import Options, plan_for_directory
+from dspark_convert.source.provenance import Provenance
+from dspark_convert.target import open_target_directory
+from tests.checkpoints import Pair, snapshot
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("Qwen3-8B", "dspark-Qwen3-8B-BF16.gguf"),
+        ("Qwen3 8B (fine tune)", "dspark-Qwen3-8B-fine-tune-BF16.gguf"),
+        ("../../etc/passwd", "dspark-etc-passwd-BF16.gguf"),
+        ("a/b\\c:d\0e\nf", "dspark-a-b-c-d-e-f-BF16.gguf"),
+        ("", "dspark-target-BF16.gguf"),
+        ("...", "dspark-target-BF16.gguf"),
+        ("\x1b[2J\u202e", "dspark-2J-BF16.gguf"),
+        ("v1.5+x_y", "dspark-v1.5+x_y-BF16.gguf"),
+        ("日本", "dspark-日本-BF16.gguf"),
+        ("x" * 500, f"dspark-{'x' * 100}-BF16.gguf"),
+        ("日" * 500, f"dspark-{'日' * 33}-BF16.gguf"),
+    ],
+    ids=ascii,
+)
+def test_default_name(name: str, file: str, pair: Pair) -> None:
+    target = open_target_directory(pair.target)
+    plan = plan_for_directory(pair.draft, target, Options())
+    assert default_name(plan, replace(target, provenance=Provenance(name))) == file
+    assert len(file.encode()) < 255
+
+
+def test_the_repositorys_name_beats_the_directorys(pair: Pair) -> None:
+    cache = pair.root / "models--Qwen--Qwen3-8B" / "snapshots" / ("0" * 40)
+    cache.parent.mkdir(parents=True)
+    pair.target.rename(cache)
+    prepared = prepare(request(pair, target_dir=cache))
+    assert prepared.path == Path("dspark-Qwen3-8B-BF16.gguf")
+    metadata = {kv.key: kv.value for kv in prepared.plan.metadata}
+    assert metadata["general.base_model.0.repo_url"] == "https://huggingface.co/Qwen/Qwen3-8B"
+    assert metadata["dspark.target.name"] == "Qwen/Qwen3-8B"
+
+
+def request(pair: Pair, **changes: object) -> Request:
+    return replace(Request(pair.draft, pair.target, None, None, Options()), **changes)  # type: ignore[arg-type]
+
+
+def test_preparing_writes_nothing(pair: Pair, tmp_path: Path) -> None:
+    before = snapshot(tmp_path)
+    prepared = prepare(request(pair, outfile=tmp_path / "out.gguf"))
+    assert prepared.path == tmp_path / "out.gguf"
+    assert snapshot(tmp_path) == before
+
+
+def test_the_directory_wins_over_the_gguf(pair: Pair) -> None:
+    """With both, as for --verify, tokenizer and checks come from the directory."""
+    pair.gguf.write_bytes(b"")
+    prepared = prepare(request(pair, target_gguf=pair.gguf))
+    target = next(kv.value for kv in prepared.plan.metadata if kv.key == "dspark.target.name")
+    assert target == "target"
+
+
+def test_pre_tokenizer_cannot_be_named_for_a_gguf(pair: Pair) -> None:
+    wanted = request(pair, target_dir=None, target_gguf=pair.gguf, options=Options(tokenizer_pre="qwen2"))
+    with pytest.raises(UsageError, match="--target-model-dir"):
+        prepare(wanted)
+
+
+def test_dry_run_needs_no_target_and_no_place(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "out.gguf").write_text("mine")
+    prepared = prepare(request(pair, target_dir=None, outfile=tmp_path / "out.gguf"), dry_run=True)
+    assert prepared.plan.tensors
+    assert prepare(request(pair, target_dir=None), dry_run=True).path is None
