@@ -1,7 +1,7 @@
 """Writes the generated pages of docs/: the commands from their --help, the families from arch_specs.
 
-    python docs/build.py            write them
-    python docs/build.py --check    exit 1 and name what is stale, write nothing
+python docs/build.py            write them
+python docs/build.py --check    exit 1 and name what is stale, write nothing
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ def commands() -> str:
     """Every console script's --help, at a fixed width."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
     parts = [f"{NOTE}\n# Commands\n"]
-    for name, entry in scripts.items():
-        module = entry.partition(":")[0]
+    for name in scripts:
         environment = os.environ | {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
         done = subprocess.run(
-            [sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True, env=environment
+            [Path(sys.executable).parent / name, "--help"], capture_output=True, text=True, check=True, env=environment
         )
         text = "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
         parts.append(f"## {name}\n\n```text\n{text}\n```\n")
@@ -43,14 +42,12 @@ def families() -> str:
 
 
 def _family(spec: Spec) -> Iterator[list[str]]:
-    yield [
-        f"## {spec.title} (`{spec.name}`)",
-        "",
+    recognised = (
         f"Recognised by the class {_list(spec.architectures)} with {_list(spec.required_tensors)}, unless it holds "
         f"{_list(spec.foreign_tensors)}. Rotary pairs: {spec.rope_style}. A layer id plus {spec.tap_offset} is "
-        "llama.cpp's layer input.",
-        "",
-    ]
+        "llama.cpp's layer input."
+    )
+    yield [f"## {spec.title} (`{spec.name}`)", "", recognised, ""]
     fields = [(f"`{f.name}`", _list(f.sources), f"`{f.formula}`" if f.formula else "required") for f in spec.fields]
     yield _table("What is read", ("field", "config, in order of preference", "default"), fields)
     tensors = [
