@@ -47,12 +47,23 @@ def check_output(path: Path, inputs: Iterable[Path], force: bool) -> None:
             same = path.samefile(source)
         if same:
             raise UsageError(f"{path} is the same file as the input {source}; choose another output")
-    if found and not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
+    # A link is replaced, not followed; but /dev/stdout is one too, and not for replacing.
+    if found and not stat.S_ISREG(found.st_mode) and not _leads_to_a_file(path):
         raise UsageError(f"{path} is a device or a pipe, not a regular file; choose another output")
     if found and not force:
         raise exists_already(path)
     if not os.access(parent, os.W_OK | os.X_OK):
         raise EnvironmentFault(f"cannot write {path}: no permission to create files in {parent}")
+
+
+def _leads_to_a_file(path: Path) -> bool:
+    """Whether ``path`` is a symbolic link to a regular file, or to nothing."""
+    if not path.is_symlink():
+        return False
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:  # nothing is there
+        return True
 
 
 @contextlib.contextmanager

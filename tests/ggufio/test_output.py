@@ -77,7 +77,10 @@ class TestNeverEvenWithForce:
 
     def test_device_and_pipe(self, tmp_path: Path, force: bool) -> None:
         os.mkfifo(tmp_path / "pipe")
-        for path in (tmp_path / "pipe", Path(os.devnull)):
+        # as root an output named /dev/stdout would take the link's place for the whole machine
+        (tmp_path / "stdout").symlink_to(os.devnull)
+        (tmp_path / "again").symlink_to("pipe")
+        for path in (tmp_path / "pipe", Path(os.devnull), tmp_path / "stdout", tmp_path / "again"):
             with pytest.raises(UsageError, match="is a device or a pipe"):
                 check_output(path, [], force)
 
