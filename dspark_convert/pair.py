@@ -47,7 +47,7 @@ def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Findin
         findings.append(
             warning("target-untappable", "target_layers", message, "run dspark-validate before relying on it")
         )
-    if target.transforms:
+    if target.transforms and not draft.has_token_embd:
         message = f"{where} stores its embeddings transformed ({target.transforms[0]}), and the draft borrows them."
         findings.append(
             warning("target-transformed", where, message, "write the draft's own: --shared-tensors include")

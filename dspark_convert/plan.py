@@ -77,16 +77,15 @@ def plan_for_directory(root: Path, target: Target | None = None, options: Option
     findings += notes
     tokenizer: tuple[KV, ...] = ()
     if draft is not None:
+        draft = _with_shared(draft, {place.gguf for place in written})
         findings += judge_draft(draft, checkpoint.config) + _pair(draft, target, values.known)
-        if target is not None:
-            tokenizer = _tokenizer(target, draft.vocab_size, options, findings)
+    if target is not None and "vocab_size" in values.known:
+        tokenizer = _tokenizer(target, values.known["vocab_size"], options, findings)
     matrices = resolve_outtype(options.outtype, places, flat)
     plan = Plan(spec, options.dialect, draft, matrices, (), (), tuple(findings))
     if draft is None or plan.errors:
         return plan
     jobs = make_jobs(spec, values.known, written, flat, matrices)
-    names = {job.name for job in jobs}
-    draft = _with_shared(draft, names)
     kvs = metadata.metadata(options.dialect, draft, checkpoint.provenance, target, matrices, tokenizer)
     return Plan(spec, options.dialect, draft, matrices, kvs, tuple(jobs), tuple(findings))
 

@@ -60,6 +60,8 @@ def test_targets_whose_layers_it_keeps(name: str, draft: Draft) -> None:
 
 def test_a_target_with_rotated_tables(draft: Draft) -> None:
     assert rules(draft, replace(TARGET, transforms=("prism.hadamard.k",))) == [("warning", "target-transformed")]
+    own = replace(draft, has_token_embd=True, has_output=True)
+    assert rules(own, replace(TARGET, transforms=("prism.hadamard.k",))) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import gguf
 import pytest
 
 from fixtures.tiny import make_tiny_pair
-from tests.checkpoints import Pair, snapshot, write_tensors, zeros
+from tests.checkpoints import ABSENT, Pair, snapshot, write_tensors, zeros
 from tests.conftest import Convert
 from tests.oracle import read
 from tests.refusals.case import Case, check_refused, config, put, tensors, without
@@ -112,6 +112,11 @@ CASES = [
         (("tensor-unknown", "x"), ("target-vocabulary", "vocab_size"), *TOKENIZER),
         ("3 problems",),
     ),
+    Case(
+        "no tokenizer, and a draft that cannot even be described",
+        lambda pair: [no_tokenizer(pair), config(block_size=ABSENT)(pair)],
+        (("config-missing", "block_size"), *TOKENIZER),
+    ),
 ]
 
 
@@ -181,6 +186,14 @@ def test_another_targets_tables_can_be_written(pair: Pair, convert: Convert) -> 
     ended = convert(pair.draft, "--target-model-dir", pair.target, "--shared-tensors", "include", "--json")
     assert ended.code == 0
     assert ended.findings("info")[:2] == list(BOTH_DIFFER)
+
+
+def test_own_tables_make_up_for_a_target_that_rotates_its(pair: Pair, convert: Convert) -> None:
+    edit_gguf(pair.gguf, **{"prism.hadamard.seed": 7})
+    args = (pair.draft, "--target-gguf", pair.gguf, "--strict", "--dry-run", "--json")
+    borrowed = convert(*args)
+    assert (borrowed.code, borrowed.findings("warning")) == (3, [("target-transformed", "target.gguf")])
+    assert convert(*args, "--shared-tensors", "include").code == 0
 
 
 def test_damaged_weights_of_the_target_are_not_needed(pair: Pair, convert: Convert) -> None:
