@@ -73,3 +73,16 @@ def test_missing_heads_become_zeros(tmp_path: Path) -> None:
     source = load_file(hidden.draft_dir / "model.safetensors")["confidence_head.proj.weight"]
     assert (kind, shape) == ("BF16", (144, 1))
     assert data == source.view(torch.uint8).numpy().tobytes() + bytes(2 * 16)
+
+
+def test_early_dialect_has_its_own_keys(tmp_path: Path) -> None:
+    pair = make_tiny_pair(tmp_path, markov_rank=16)
+    kv = expected(pair.draft_dir, pair.target_dir, "f32", dialect="dspark").kv
+    assert kv["general.architecture"] == ("STRING", "dspark")
+    assert list(kv)[-4:] == [
+        "dspark.block_size",
+        "dspark.target_layers",
+        "dspark.markov_rank",
+        "tokenizer.ggml.mask_token_id",
+    ]
+    assert not any(key.startswith("dflash.") for key in kv)
