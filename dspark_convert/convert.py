@@ -95,8 +95,10 @@ def write(prepared: Prepared, *, force: bool, progress: Callable[[int, int], Non
 def _require_model(model: Path) -> None:
     if model.suffix == ".gguf" and model.is_file():
         raise UsageError(f"{model} is a GGUF already: look at it with dspark-inspect, run it with dspark-validate.")
-    if not model.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", str(model)):
-        raise UsageError(f"there is no directory {model}; if it is a repository, download it: hf download {model}.")
+    hub_id = re.fullmatch(r"([\w.-]+/[\w.-]+?)(?:@([\w.-]+))?", str(model))
+    if hub_id and not model.exists():
+        command = f"hf download {hub_id[1]}" + (f" --revision {hub_id[2]}" if hub_id[2] else "")
+        raise UsageError(f"there is no directory {model}; if it is a repository, download it first ({command}).")
 
 
 def default_name(plan: Plan, target: Target) -> str:

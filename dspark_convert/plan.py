@@ -79,6 +79,9 @@ def plan_for_directory(root: Path, target: Target | None = None, options: Option
     if draft is not None:
         draft = _with_shared(draft, {place.gguf for place in written})
         findings += judge_draft(draft, checkpoint.config) + _pair(draft, target, values.known)
+        if options.dialect == "dspark" and not draft.markov_rank:
+            message = "the early dspark layout has no drafts without a Markov head."
+            findings.append(error("dialect", "markov_rank", message, "use --dialect dflash"))
     if target is not None and "vocab_size" in values.known:
         tokenizer = _tokenizer(target, values.known["vocab_size"], options, findings)
     matrices = resolve_outtype(options.outtype, places, flat)

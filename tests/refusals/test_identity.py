@@ -134,8 +134,9 @@ def usage(pair: Pair, convert: Convert, *args: str | Path) -> str:
 
 
 def test_a_hub_id_is_no_directory_and_says_how_to_get_it(pair: Pair, convert: Convert) -> None:
-    for name in ("deepseek-ai/dspark_qwen3_4b_block7", "deepseek-ai/dspark_qwen3_4b_block7@main"):
-        assert "hf download" in usage(pair, convert, name, "--target-model-dir", pair.target)
+    name = "deepseek-ai/dspark_qwen3_4b_block7"
+    for given, command in ((name, f"(hf download {name})"), (f"{name}@v1.0", f"(hf download {name} --revision v1.0)")):
+        assert command in usage(pair, convert, given, "--target-model-dir", pair.target)
 
 
 def test_paths_of_the_wrong_kind(pair: Pair, convert: Convert) -> None:
