@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,11 @@ def _depth(value: Any) -> int:
 def read_object(path: Path, *, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """The JSON object in the file ``path``; raises InputError as ``parse_object`` does."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        size = status.st_size
+        # Reading a pipe or a device may never end; a directory has a message of its own.
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise InputError(f"{path} is no regular file; fetch the checkpoint again.")
         if size > limit:
             raise InputError(f"{path} has {size} bytes; a JSON file of its kind has at most {limit}.")
         data = path.read_bytes()

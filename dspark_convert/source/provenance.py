@@ -56,6 +56,8 @@ def _local_dir_revision(root: Path) -> str | None:
 
 
 def _card_base_model(root: Path) -> str | None:
+    if not (root / "README.md").is_file():  # a pipe would be waited for
+        return None
     try:
         with (root / "README.md").open("rb") as file:
             text = file.read(MAX_CARD_BYTES).decode("utf-8", "replace")

@@ -8,6 +8,7 @@ without gaps to the end of the file.
 from __future__ import annotations
 
 import os
+import stat
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,12 @@ def read_header(path: Path) -> tuple[list[TensorRef], list[Finding]]:
     """
     name = path.name
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        size = status.st_size
+        # Reading a pipe or a device may never end; a directory has a message of its own.
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            message = f"{name} is no regular file."
+            return [], [error("shard-unreadable", name, message, "fetch the real file")]
         with path.open("rb") as file:
             head = file.read(512)
             if disguise := disguised(head):

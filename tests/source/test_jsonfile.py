@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,13 @@ def test_a_file_that_is_not_there_or_is_no_file(tmp_path: Path) -> None:
         read_object(tmp_path / "x.json")
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         read_object(tmp_path)
+
+
+def test_a_device_is_not_read(tmp_path: Path) -> None:
+    # /dev/zero would never end; this one ends at once where it is read after all
+    (tmp_path / "x.json").symlink_to(os.devnull)
+    with pytest.raises(InputError, match="no regular file"):
+        read_object(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize(

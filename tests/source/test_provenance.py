@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dspark_convert.source.provenance import Provenance, provenance
+from dspark_convert.source.provenance import MAX_CARD_BYTES, Provenance, provenance
 
 COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 
@@ -98,3 +99,14 @@ def test_a_card_that_is_no_text_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "d" / "README.md").unlink()
     (tmp_path / "d" / "README.md").mkdir()
     assert provenance(tmp_path / "d", {}) == Provenance("d")
+
+
+def test_a_pipe_in_the_place_of_the_card_is_not_read(tmp_path: Path) -> None:
+    made(tmp_path / "d")
+    (tmp_path / "d" / "README.md").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "d" / "README.md")
+    pipe = os.open(tmp_path / "d" / "README.md", os.O_RDWR | os.O_NONBLOCK)
+    # as much as is read of a card: a reader would get it without waiting
+    os.write(pipe, b"---\nbase_model: a/b\n---\n".ljust(MAX_CARD_BYTES))
+    assert provenance(tmp_path / "d", {}).base_model is None
+    os.close(pipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,11 @@ def test_a_file_that_shrinks_after_its_header_was_read(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(InputError, match=r"x\.safetensors cannot be read: No such file"):
         read_bytes(refs[0])
+
+
+def test_a_device_is_not_read(tmp_path: Path) -> None:
+    # a pipe would be waited for; this one ends at once where it is read after all
+    (tmp_path / "x.safetensors").symlink_to(os.devnull)
+    refs, findings = read_header(tmp_path / "x.safetensors")
+    assert refs == []
+    assert [(f.rule, f.message) for f in findings] == [("shard-unreadable", "x.safetensors is no regular file.")]
