@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import IO, Annotated, Any, NoReturn
 
 import typer
 
@@ -56,6 +57,7 @@ def run(command: Callable[..., Any], prog: str, args: Sequence[str] | None = Non
     message on stderr, and with --json also in ``{"schema", "error", "findings"}`` on stdout.
     """
     arguments = list(sys.argv[1:] if args is None else args)
+    _open_standard_streams()
     # A terminal or locale that cannot show a character gets an escape, not a UnicodeEncodeError.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -64,14 +66,35 @@ def run(command: Callable[..., Any], prog: str, args: Sequence[str] | None = Non
         code = _invoke(command, prog, arguments)
         sys.stdout.flush()
     except (BrokenPipeError, ReaderGone):
-        # The interpreter must not try to flush again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up(sys.stdout)
         code = EXIT_BROKEN_PIPE
+    except OSError as fault:
+        _give_up(sys.stdout)
+        code = _tell(EnvironmentFault(f"The results cannot be printed: {fault.strerror}."), prog, [])
     except Terminated as stop:
         code = stop.exit_code
     if code == EXIT_INTERRUPTED:
         print("interrupted", file=sys.stderr)
     sys.exit(code)
+
+
+def _give_up(stream: IO[str]) -> None:
+    """Let what ``stream`` still holds go nowhere: the interpreter would try to flush it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Give a process that was started with closed streams (``>&-``) null devices for them.
+
+    Python has None in their place, and the next file that is opened, be it the output, would get
+    the number of the missing one, to which libraries and child processes write.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
 def _invoke(command: Callable[..., Any], prog: str, args: list[str]) -> int:
@@ -127,21 +150,23 @@ def _tell(fault: DsparkError, prog: str, args: list[str]) -> int:
 
 
 def _fail(message: str, code: int, findings: Sequence[Finding], prog: str, args: list[str]) -> int:
+    told = findings
     if {"--quiet", "-q"} & set(args):
         # With --strict warnings are what went wrong; notes never are.
-        worst = [f for f in findings if f.severity == "error"]
-        print_findings(worst or [f for f in findings if f.severity == "warning"], sys.stderr)
-    else:
-        print_findings(findings, sys.stderr)
-    print(f"{coloured(sys.stderr, '1;31', 'error')}: {safe(message)}", file=sys.stderr)
+        told = [f for f in findings if f.severity == "error"] or [f for f in findings if f.severity == "warning"]
+    try:
+        print_findings(told, sys.stderr)
+        print(f"{coloured(sys.stderr, '1;31', 'error')}: {safe(message)}", file=sys.stderr)
+    except OSError:  # the fault cannot be told, but the exit code still can
+        _give_up(sys.stderr)
     if "--json" in args:
-        print_json(
-            {
-                "schema": f"{prog}/1",
-                "error": {"message": message, "exit_code": code},
-                "findings": [finding.to_json() for finding in findings],
-            }
-        )
+        document = {
+            "schema": f"{prog}/1",
+            "error": {"message": message, "exit_code": code},
+            "findings": [finding.to_json() for finding in findings],
+        }
+        with contextlib.suppress(OSError):
+            print_json(document)
     return code
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -37,6 +38,9 @@ def command(what: str, json: bool = False, version: VersionFlag = False) -> int 
         return 1
     if what == "exit":
         raise typer.Exit(3)
+    if what == "open":
+        print(os.open(os.devnull, os.O_RDONLY) > 2, file=sys.stderr)
+        print("result")
     if what == "flood":
         for _ in range(100000):
             print("x" * 100)
@@ -50,6 +54,15 @@ def command(what: str, json: bool = False, version: VersionFlag = False) -> int 
 
 run(command, "dspark-test")
 """
+
+
+def in_shell(tmp_path: Path, line: str, **env: str) -> tuple[int, str, str]:
+    """``line`` run by sh, in which COMMAND is this file's command."""
+    script = tmp_path / "command.py"
+    script.write_text(COMMAND)
+    line = line.replace("COMMAND", shlex.join([sys.executable, str(script)]))
+    process = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env={**os.environ, **env}, timeout=30)
+    return process.returncode, process.stdout, process.stderr
 
 
 def launch(tmp_path: Path, *args: str, **env: str) -> subprocess.Popen[str]:
@@ -141,3 +154,25 @@ def test_a_closed_pipe_is_no_fault(tmp_path: Path) -> None:
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait(timeout=30) == 141
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_fault_and_no_file_takes_their_place(tmp_path: Path, closed: str) -> None:
+    code, out, err = in_shell(tmp_path, f"COMMAND open {closed}")
+    assert code == 0
+    assert out == ("" if " >&-" in f" {closed}" else "result\n")
+    assert err == ("" if "2>&-" in closed else "True\n")
+    assert in_shell(tmp_path, f"COMMAND input --json {closed}")[0] == 3
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_the_streams(tmp_path: Path, unbuffered: str) -> None:
+    code, _, err = in_shell(tmp_path, "COMMAND open >/dev/full", PYTHONUNBUFFERED=unbuffered)
+    assert code == 4
+    assert "No space left on device" in err
+    assert "Traceback" not in err
+    code, _, err = in_shell(tmp_path, "COMMAND input --json >/dev/full", PYTHONUNBUFFERED=unbuffered)
+    assert code in {3, 4}
+    assert err.startswith("error: fc: is bad [a-rule]\n")
+    assert "Traceback" not in err
+    assert in_shell(tmp_path, "COMMAND input 2>/dev/full")[0] == 3
