@@ -97,7 +97,7 @@ class Pair:
         tensors = read_tensors(self.shard)
         self.shard.unlink()
         names = list(tensors)
-        weight_map = {}
+        weight_map: dict[str, str] = {}
         for number in range(shards):
             file = f"model-{number + 1:05d}-of-{shards:05d}.safetensors"
             part = names[number::shards]

@@ -167,7 +167,7 @@ def test_plan_is_what_llama_cpp_reads(name: str, outtype: str, tmp_path: Path) -
 def test_all_of_the_checkpoint_with_shared_tensors(name: str, tmp_path: Path) -> None:
     root = lay_out(tmp_path / name, name)
     for outtype in ("bf16", "q8_0"):
-        plan = plan_for_directory(root, None, Options(outtype=outtype, shared_tensors="include"))  # type: ignore[arg-type]
+        plan = plan_for_directory(root, None, Options(outtype=outtype, shared_tensors="include"))
         assert planned_tensors(plan) == tensors(name, outtype, include=True)
         read = [job.source for job in plan.tensors if job.source]
         assert len({ref.name for ref in read}) == len(read) == facts(name)["checkpoint_tensors"]

@@ -11,9 +11,6 @@ from tests.conftest import Convert
 
 Damage = Callable[[Pair], object]
 
-#: the draft's tables differ from a target's that was made of other numbers, and are not the case's point
-RANDOM_FREE = ("embed_tokens.weight", "lm_head.weight")
-
 
 @dataclass(frozen=True)
 class Case:

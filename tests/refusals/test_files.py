@@ -12,7 +12,7 @@ import pytest
 
 from tests.checkpoints import Pair, header_bytes, read_tensors, write_tensors, zeros
 from tests.conftest import Convert
-from tests.refusals.case import Case, check_refused, config
+from tests.refusals.case import Case, both, check_refused, config
 
 SHARD = "model.safetensors"
 SECOND = "model-00002-of-00002.safetensors"
@@ -29,6 +29,10 @@ def cut(count: int) -> Callable[[Pair], object]:
 
 def cut_to(size: int) -> Callable[[Pair], object]:
     return lambda pair: os.truncate(pair.shard, size)
+
+
+def unlink(pair: Pair) -> None:
+    pair.shard.unlink()
 
 
 def trailing(pair: Pair) -> None:
@@ -199,27 +203,27 @@ CASES = [
     Case("index of another form", lambda pair: pair.index([1]), says=("model.safetensors.index.json", "object")),
     Case(
         "two indexes",
-        lambda pair: [
-            pair.index({"weight_map": dict.fromkeys(read_tensors(pair.shard), SHARD)}),
-            (pair.draft / "other.safetensors.index.json").write_text("{}"),
-        ],
+        both(
+            lambda pair: pair.index({"weight_map": dict.fromkeys(read_tensors(pair.shard), SHARD)}),
+            lambda pair: (pair.draft / "other.safetensors.index.json").write_text("{}"),
+        ),
         (("shard-index", "model.safetensors.index.json, other.safetensors.index.json"),),
     ),
     Case(
         "a directory in place of the shard",
-        lambda pair: [pair.shard.unlink(), pair.shard.mkdir()],
+        both(unlink, lambda pair: pair.shard.mkdir()),
         UNREADABLE,
         ("directory",),
     ),
     Case(
         "a link to nowhere",
-        lambda pair: [pair.shard.unlink(), pair.shard.symlink_to("gone")],
+        both(unlink, lambda pair: pair.shard.symlink_to("gone")),
         UNREADABLE,
         ("No such file",),
     ),
     Case(
         "damage and a bad config together",
-        lambda pair: [content(LFS)(pair), config(block_size=0)(pair)],
+        both(content(LFS), config(block_size=0)),
         UNREADABLE,
         ("Git LFS",),
     ),

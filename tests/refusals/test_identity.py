@@ -10,7 +10,7 @@ import pytest
 
 from tests.checkpoints import ABSENT, Pair, snapshot
 from tests.conftest import Convert
-from tests.refusals.case import Case, check_refused, config, put, tensors
+from tests.refusals.case import Case, Damage, both, check_refused, config, put, tensors
 
 LOG_SNR = put("log_snr_embed.fc1.weight", "BF16", 8, 8)
 
@@ -18,12 +18,10 @@ LOG_SNR = put("log_snr_embed.fc1.weight", "BF16", 8, 8)
 def config_text(text: str | bytes) -> Case:
     """A config.json of exactly this text."""
     data = text.encode() if isinstance(text, str) else text
-    return Case(
-        repr(data[:20]), lambda pair: (pair.draft / "config.json").write_bytes(data), says=("config.json",), args=()
-    )
+    return Case(repr(data[:20]), lambda pair: (pair.draft / "config.json").write_bytes(data), says=("config.json",))
 
 
-def retext(old: str, new: str):  # type: ignore[no-untyped-def]
+def retext(old: str, new: str) -> Damage:
     def damage(pair: Pair) -> None:
         path = pair.draft / "config.json"
         text = path.read_text()
@@ -98,7 +96,7 @@ CASES = [
     ),
     Case(
         "an empty directory",
-        lambda pair: (shutil.rmtree(pair.draft), pair.draft.mkdir()),
+        both(lambda pair: shutil.rmtree(pair.draft), lambda pair: pair.draft.mkdir()),
         says=("no config.json", "it holds nothing"),
     ),
     Case("no weights", lambda pair: pair.shard.unlink(), says=("no *.safetensors", "no weights")),

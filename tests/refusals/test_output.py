@@ -15,7 +15,7 @@ from tests.conftest import Convert, Ended
 
 
 @pytest.fixture
-def go(pair: Pair, convert: Convert):  # type: ignore[no-untyped-def]
+def go(pair: Pair, convert: Convert) -> Convert:
     def call(*args: str | Path) -> Ended:
         return convert(pair.draft, "--target-model-dir", pair.target, *args)
 

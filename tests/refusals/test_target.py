@@ -14,7 +14,7 @@ from fixtures.tiny import make_tiny_pair
 from tests.checkpoints import ABSENT, Pair, snapshot, write_tensors, zeros
 from tests.conftest import Convert
 from tests.oracle import read
-from tests.refusals.case import Case, check_refused, config, put, tensors, without
+from tests.refusals.case import Case, both, check_refused, config, put, tensors, without
 
 TOKENIZER = (("tokenizer", "target"),)
 HEAD, EMBED = "lm_head.weight", "embed_tokens.weight"
@@ -108,13 +108,13 @@ CASES = [
     ),
     Case(
         "the draft's problems and the target's together",
-        lambda pair: [no_tokenizer(pair), target(vocab_size=500)(pair), tensors(put("x", "BF16", 1))(pair)],
+        both(no_tokenizer, target(vocab_size=500), tensors(put("x", "BF16", 1))),
         (("tensor-unknown", "x"), ("target-vocabulary", "vocab_size"), *TOKENIZER),
         ("3 problems",),
     ),
     Case(
         "no tokenizer, and a draft that cannot even be described",
-        lambda pair: [no_tokenizer(pair), config(block_size=ABSENT)(pair)],
+        both(no_tokenizer, config(block_size=ABSENT)),
         (("config-missing", "block_size"), *TOKENIZER),
     ),
 ]

@@ -48,7 +48,7 @@ def all_missing(*names: str) -> tuple[tuple[str, str], ...]:
     return tuple(("tensor-missing", name) for name in names)
 
 
-def padded_twice(pair: Pair) -> None:
+def both_spellings(pair: Pair) -> None:
     """A further copy of norm.weight under the other spelling."""
     pair.tensors(lambda t: t.update({"model.norm.weight": t["norm.weight"]}))
 
@@ -80,7 +80,7 @@ CASES = [
     ),
     Case(
         "D39 both spellings",
-        padded_twice,
+        both_spellings,
         (("tensor-duplicate", "norm.weight"),),
         ("'norm.weight'", "'model.norm.weight'"),
     ),
