@@ -64,7 +64,7 @@ def resolve(
     findings: list[Finding] = []
     for field in spec.fields:
         if field.name in overrides:
-            found: Found = overrides[field.name], "the command line"
+            found: Found = overrides[field.name], f"--{field.name.replace('_', '-')}"
         else:
             found = _read(field, config, findings)
             if found == ABSENT:
@@ -90,7 +90,7 @@ def resolve(
         if not good:
             sizes = ", ".join(f"{n} = {known[n]}" for n in known if n in field.check.replace("'", " ").split())
             message = f"{origin[field.name]} does not fit: {field.check} must hold ({sizes}); {field.reason}."
-            findings.append(error("config-value", origin[field.name], message, "correct the config"))
+            findings.append(error("config-value", origin[field.name], message, "correct it"))
     findings += _requirements(spec, config) + _unread(spec, config)
     return Values(known, origin, tuple(findings))
 

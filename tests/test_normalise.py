@@ -89,10 +89,15 @@ def test_command_line_wins_over_the_config(pair: Pair, convert: Convert) -> None
 
 
 def test_command_line_is_checked_like_the_config(pair: Pair, convert: Convert) -> None:
-    case = Case("", lambda _: None, (("config-value", "the command line"),), ("512",), ("--mask-token-id", "512"))
+    case = Case("", lambda _: None, (("config-value", "--mask-token-id"),), ("512",), ("--mask-token-id", "512"))
     check_refused(case, pair, convert)
 
 
-def test_bonus_anchor_is_the_opposite_of_sampling_from_the_anchor(pair: Pair, convert: Convert) -> None:
-    pair.config({"dspark_bonus_anchor": True})
+@pytest.mark.parametrize(
+    "change", [{"dspark_bonus_anchor": True}, {"dflash_config": {"dspark_bonus_anchor": True}}], ids=str
+)
+def test_bonus_anchor_is_the_opposite_of_sampling_from_the_anchor(
+    change: dict[str, object], pair: Pair, convert: Convert
+) -> None:
+    pair.config(change)
     assert planned(pair, convert)[0]["dflash.sample_from_anchor"] is False
