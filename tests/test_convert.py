@@ -80,3 +80,20 @@ def test_dry_run_needs_no_target_and_no_place(pair: Pair, tmp_path: Path) -> Non
     prepared = prepare(request(pair, target_dir=None, outfile=tmp_path / "out.gguf"), dry_run=True)
     assert prepared.plan.tensors
     assert prepare(request(pair, target_dir=None), dry_run=True).path is None
+
+
+@pytest.mark.parametrize(("shared", "held"), [("omit", False), ("include", True)])
+def test_the_plans_draft_says_which_tables_it_brings(shared: str, held: bool, pair: Pair) -> None:
+    plan = plan_for_directory(pair.draft, None, Options(shared_tensors=shared))  # type: ignore[arg-type]
+    assert plan.draft is not None
+    assert plan.draft.to_json()["shared_tensors"] == {"token_embd": held, "output": held}
+
+
+def test_a_tied_draft_may_bring_the_embeddings_alone(pair: Pair) -> None:
+    pair.config({"tie_word_embeddings": True}, "target")
+    pair.tensors(lambda tensors: tensors.pop("lm_head.weight"))
+    plan = plan_for_directory(pair.draft, open_target_directory(pair.target), Options(shared_tensors="include"))
+    assert plan.errors == ()
+    assert [f.rule for f in plan.findings if f.severity == "warning"] == ["shared-tied"]
+    assert plan.draft is not None
+    assert plan.draft.to_json()["shared_tensors"] == {"token_embd": True, "output": False}

@@ -116,6 +116,11 @@ CASES = [
         ("drafts nothing",),
     ),
     Case(
+        "what cannot be computed is not told as wrong",
+        config(block_size=1, sample_from_anchor=False, vocab_size=ABSENT),
+        (("config-value", "config.json: block_size"), ("config-missing", "vocab_size")),
+    ),
+    Case(
         "early dialect without a Markov head",
         both(config(markov_rank=0, enable_confidence_head=False, sample_from_anchor=False), tensors(no_heads)),
         (("dialect", "markov_rank"),),
