@@ -1,0 +1,161 @@
+"""A DSpark draft of Qwen3 layers, as DeepSpec defines it (``deepspec/modeling/dspark/qwen3``).
+
+The target's features (its residual streams at the taps, side by side) go through ``fc`` and an RMS norm.
+Every layer makes keys and values of the result with its own projections, norms and rotation, at the
+features' own positions. The block, an anchor token and mask tokens behind it, attends to those and, in
+both directions, to itself. A block's slot k is biased by the token before it: w2 · w1[previous] (the
+vanilla Markov head), and the confidence is sigmoid(proj · [final state ; w1[previous]] + bias), or of the
+final state alone.
+
+Shapes: n_past tokens before the block, taps, hidden, slots, vocab, rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dspark_convert.reference import weights as stored
+from dspark_convert.reference.config import Config
+from dspark_convert.reference.facts import CONFIDENCE, MARKOV_W1, Facts, read_facts
+from dspark_convert.reference.qwen3 import Layer, Sizes, layer_shapes, rms_norm
+from dspark_convert.reference.weights import EMBED, HEAD, Array, Floats, Shape, Weights
+
+MARKOV_W2 = "markov_head.markov_w2.weight"
+CONFIDENCE_BIAS = "confidence_head.proj.bias"
+
+
+@dataclass(frozen=True)
+class Block:
+    """``logits`` [slots, vocab], with the Markov bias from ``first_slot`` on; ``confidence`` [slots] or None.
+
+    Both float64 (float32 for large models). A bonus anchor's slot 0 has plain logits and no confidence: NaN.
+    """
+
+    logits: Floats
+    confidence: Floats | None
+
+
+class Reference:
+    """A draft checkpoint, ready to compute. ``facts`` are what it read of itself."""
+
+    def __init__(self, facts: Facts, weights: Weights) -> None:
+        self.facts = facts
+        self._weights = weights
+        self._layers = [Layer(weights, i, sizes_of(facts)) for i in range(facts.n_layer)]
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path,
+        *,
+        embed: Array | None = None,
+        head: Array | None = None,
+        weights: Mapping[str, Array] | None = None,
+    ) -> Reference:
+        """The draft in ``directory``.
+
+        ``embed`` and ``head`` [vocab, hidden] stand in for the checkpoint's tables, as where the runtime
+        borrows the target's; ``weights`` (checkpoint names) for other tensors, such as rounded ones.
+        Raises ValueError for what the reference cannot compute.
+        """
+        facts = read_facts(directory)
+        tensors = stored.read_tensors(directory)
+        stored.replace(tensors, weights or {})
+        for name, table in ((EMBED, embed), (HEAD, head)):
+            if table is not None:
+                tensors[name] = torch.as_tensor(table)
+        if HEAD not in tensors and EMBED in tensors and Config(directory).flag("tie_word_embeddings"):
+            tensors[HEAD] = tensors[EMBED]
+        stored.check_shapes(directory, tensors, expected_shapes(facts, tensors.keys()))
+        return cls(facts, Weights(tensors))
+
+    @torch.no_grad()
+    def block(self, features: Array, anchor: int, chosen: Sequence[int]) -> Block:
+        """The block that starts behind ``features``.
+
+        ``features`` [n_past, taps * hidden] of positions 0 to n_past - 1, in the order of ``facts.taps``;
+        the block stands at n_past and on. ``chosen`` [slots]: the token taken at each slot; the one before a
+        slot decides its Markov bias, and ``anchor`` that of the first slot that proposes.
+        """
+        past = torch.as_tensor(features).to(self._weights.dtype)
+        width = len(self.facts.taps) * self.facts.hidden_size
+        if past.dim() != 2 or past.shape[1] != width:
+            raise ValueError(f"features have to be [n_past, {width}], found {list(past.shape)}.")
+        tokens = (anchor, *chosen)
+        if len(chosen) != self.facts.slots or not all(0 <= token < self.facts.vocab_size for token in tokens):
+            raise ValueError(
+                f"a block takes an anchor and {self.facts.slots} chosen tokens below {self.facts.vocab_size},"
+                f" found {anchor} and {list(chosen)}."
+            )
+        states = self._states(past, anchor)
+        logits = states @ self._weights[HEAD].T
+        first = self.facts.first_slot
+        previous = torch.tensor([anchor, *chosen[first:-1]])
+        markov = self._weights.rows(MARKOV_W1, previous) if self.facts.markov_rank else None
+        if markov is not None:
+            logits[first:] += markov @ self._weights[MARKOV_W2].T
+        return Block(logits.numpy(), self._confidence(states, markov))
+
+    def _states(self, past: torch.Tensor, anchor: int) -> torch.Tensor:
+        """The block's final normed states [slots, hidden]."""
+        facts, weights = self.facts, self._weights
+        context = rms_norm(past @ weights["fc.weight"].T, weights["hidden_norm.weight"], facts.rms_norm_eps)
+        before = torch.arange(len(past))
+        here = len(past) + torch.arange(facts.slots)
+        ids = torch.full((facts.slots,), facts.mask_token_id)
+        ids[0] = anchor
+        x = weights.rows(EMBED, ids)
+        for layer in self._layers:
+            h = layer.norm(x, "input_layernorm")
+            k = torch.cat((layer.keys(context, before), layer.keys(h, here)))
+            v = torch.cat((layer.values(context), layer.values(h)))
+            x = layer.feed_forward(x + layer.attend(layer.queries(h, here), k, v, sees=None))
+        return rms_norm(x, weights["norm.weight"], facts.rms_norm_eps)
+
+    def _confidence(self, states: torch.Tensor, markov: torch.Tensor | None) -> Floats | None:
+        if not self.facts.has_confidence_head:
+            return None
+        seen = states[self.facts.first_slot :]
+        if markov is not None and self.facts.confidence_with_markov:
+            seen = torch.cat((seen, markov), -1)
+        score = seen @ self._weights[CONFIDENCE][0]
+        bias = self._weights.get(CONFIDENCE_BIAS)
+        confidence = torch.full((self.facts.slots,), torch.nan, dtype=score.dtype)
+        confidence[self.facts.first_slot :] = torch.sigmoid(score if bias is None else score + bias)
+        return confidence.numpy()
+
+
+def sizes_of(facts: Facts) -> Sizes:
+    return Sizes(
+        hidden=facts.hidden_size,
+        intermediate=facts.intermediate_size,
+        heads=facts.n_head,
+        kv=facts.n_head_kv,
+        head_dim=facts.head_dim,
+        eps=facts.rms_norm_eps,
+        theta=facts.rope_theta,
+    )
+
+
+def expected_shapes(facts: Facts, names: Collection[str]) -> dict[str, Shape]:
+    """The tensors that the draft has to have; the confidence head's bias may be missing."""
+    hidden, rank = facts.hidden_size, facts.markov_rank
+    shapes: dict[str, Shape] = {
+        EMBED: (facts.vocab_size, hidden),
+        HEAD: (facts.vocab_size, hidden),
+        "fc.weight": (hidden, len(facts.taps) * hidden),
+        "hidden_norm.weight": (hidden,),
+        "norm.weight": (hidden,),
+    }
+    shapes |= layer_shapes(facts.n_layer, sizes_of(facts), facts.attention_bias, names)
+    if rank:
+        shapes |= {MARKOV_W1: (facts.vocab_size, rank), MARKOV_W2: (facts.vocab_size, rank)}
+    if facts.has_confidence_head:
+        shapes[CONFIDENCE] = (1, hidden + (rank if facts.confidence_with_markov else 0))
+        if CONFIDENCE_BIAS in names:
+            shapes[CONFIDENCE_BIAS] = (1,)
+    return shapes

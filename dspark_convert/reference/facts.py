@@ -1,0 +1,203 @@
+"""What a draft checkpoint says of itself: sizes, and how its blocks are to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dspark_convert.reference.config import Config, refuse_unknown_layers, rope_theta
+from dspark_convert.reference.qwen3 import has_biases, head_dim
+from dspark_convert.reference.weights import Shape, columns, read_shapes
+
+#: drafts built of Qwen3 layers; DeepSpec's own class comes first
+CLASSES = ("Qwen3DSparkModel", "DSparkDraftModel", "DFlashDraftModel")
+
+MARKOV_W1 = "markov_head.markov_w1.weight"
+CONFIDENCE = "confidence_head.proj.weight"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """``taps`` are layer inputs of the target: L is the residual stream that enters layer L.
+
+    ``block_size`` counts the tokens of a block as it is fed: the anchor and block_size - 1 masks.
+    """
+
+    block_size: int
+    sample_from_anchor: bool
+    taps: tuple[int, ...]
+    mask_token_id: int
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    n_layer: int
+    n_head: int
+    n_head_kv: int
+    head_dim: int
+    attention_bias: bool
+    rms_norm_eps: float
+    rope_theta: float
+    context_length: int
+    markov_rank: int
+    has_confidence_head: bool
+    confidence_with_markov: bool
+    num_target_layers: int | None
+    causal: bool = False
+
+    @property
+    def slots(self) -> int:
+        """Tokens in the batch of one block."""
+        return self.block_size
+
+    @property
+    def first_slot(self) -> int:
+        """The first slot that proposes a token: the anchor's own, or the first mask's."""
+        return 0 if self.sample_from_anchor else 1
+
+
+def read_facts(directory: Path) -> Facts:
+    """The facts of the draft checkpoint in ``directory``.
+
+    Raises ValueError, in one sentence, for a draft that the reference cannot compute and for a config
+    that contradicts itself or the tensors.
+    """
+    config = Config(directory)
+    shapes = read_shapes(directory)
+    refuse_other_families(config, shapes)
+    rank = markov_rank(config, shapes)
+    confidence = confidence_columns(config, shapes)
+    facts = Facts(
+        block_size=config.integer("block_size", "dflash_config.block_size"),
+        sample_from_anchor=sample_from_anchor(config, rank),
+        taps=taps(config),
+        mask_token_id=config.integer("mask_token_id", "dflash_config.mask_token_id", minimum=0),
+        vocab_size=config.integer("vocab_size"),
+        hidden_size=config.integer("hidden_size"),
+        intermediate_size=config.integer("intermediate_size"),
+        n_layer=config.integer("num_hidden_layers"),
+        n_head=config.integer("num_attention_heads"),
+        n_head_kv=config.integer("num_key_value_heads", default=config.integer("num_attention_heads")),
+        head_dim=head_dim(config, shapes),
+        attention_bias=has_biases(config, shapes),
+        rms_norm_eps=config.positive("rms_norm_eps"),
+        rope_theta=rope_theta(config),
+        context_length=config.integer("max_position_embeddings"),
+        markov_rank=rank,
+        has_confidence_head=confidence > 0,
+        confidence_with_markov=confidence > config.integer("hidden_size"),
+        num_target_layers=num_target_layers(config),
+    )
+    check(config, facts, confidence)
+    return facts
+
+
+def refuse_other_families(config: Config, shapes: dict[str, Shape]) -> None:
+    name = config.architecture()
+    if name not in CLASSES:
+        raise ValueError(f"{config.path}: the reference knows {', '.join(CLASSES)}, not the draft class {name}.")
+    if config.get("transformer_layer_config") is not None:
+        raise ValueError(f"{config.path}: the reference cannot compute the causal, windowed drafts of speculators.")
+    for key in ("is_causal", "dflash_config.causal", "dflash_query_causal"):
+        if config.flag(key):
+            raise ValueError(f"{config.path}: the reference's blocks see themselves both ways, but {key} is true.")
+    refuse_unknown_layers(config)
+    kind = config.get("markov_head_type", "dflash_config.markov_head_type")
+    if kind not in (None, "vanilla"):
+        raise ValueError(f"{config.path}: the reference computes the vanilla Markov head only, not {kind!r}.")
+    for part in ("gate_proj", "joint_proj"):
+        if f"markov_head.{part}.weight" in shapes:
+            raise ValueError(f"{config.path.parent}: the reference computes the vanilla Markov head only, not {part}.")
+
+
+def markov_rank(config: Config, shapes: dict[str, Shape]) -> int:
+    """The config's, else that of the tensors; 0 without a Markov head."""
+    stored = columns(shapes, MARKOV_W1)
+    rank = config.integer("markov_rank", "dflash_config.markov_rank", minimum=0, default=stored)
+    if rank and not stored:
+        raise ValueError(f"{config.path.parent} lacks tensor {MARKOV_W1}, but markov_rank is {rank}.")
+    if rank != stored:
+        raise ValueError(f"{config.path}: markov_rank is {rank}, but {MARKOV_W1} has {stored} columns.")
+    return rank
+
+
+def confidence_columns(config: Config, shapes: dict[str, Shape]) -> int:
+    """How many numbers the confidence head looks at; 0 without one."""
+    stored = columns(shapes, CONFIDENCE)
+    declared = config.flag("enable_confidence_head", "dflash_config.enable_confidence_head")
+    if declared and not stored:
+        raise ValueError(f"{config.path.parent} lacks tensor {CONFIDENCE}, but enable_confidence_head is true.")
+    if declared is False and stored:
+        raise ValueError(f"{config.path}: enable_confidence_head is false, but there is a tensor {CONFIDENCE}.")
+    return stored
+
+
+def sample_from_anchor(config: Config, rank: int) -> bool:
+    """Whether the anchor's own slot proposes the token behind it.
+
+    The flag, at the top or in dflash_config; else its opposite, ``dspark_bonus_anchor``; else what the
+    class and the heads imply: DSpark reads from the anchor, and so does every draft of DeepSpec's class;
+    plain DFlash reads from the first mask.
+    """
+    flag = config.flag("sample_from_anchor", "dflash_config.sample_from_anchor")
+    if flag is not None:
+        return flag
+    bonus = config.flag("dspark_bonus_anchor", "dflash_config.dspark_bonus_anchor")
+    if bonus is not None:
+        return not bonus
+    return rank > 0 or config.architecture() == "Qwen3DSparkModel"
+
+
+def taps(config: Config) -> tuple[int, ...]:
+    """The target's layer inputs that are features, in their order.
+
+    ``target_layer_ids`` counts layers whose *output* is meant, from 0, -1 being the embeddings; the output
+    of layer i enters layer i + 1. The eagle and speculators spellings count inputs already.
+    """
+    spelled = {}
+    for key, offset in {
+        "target_layer_ids": 1,
+        "dflash_config.target_layer_ids": 1,
+        "eagle_aux_hidden_state_layer_ids": 0,
+        "aux_hidden_state_layer_ids": 0,
+    }.items():
+        ids = config.integers(key)
+        if ids is not None:
+            spelled[key] = tuple(i + offset for i in ids)
+    if not spelled:
+        raise config.wrong("target_layer_ids", "a list of whole numbers", None)
+    (key, first), *others = spelled.items()
+    for other, ids in others:
+        if ids != first:
+            raise ValueError(f"{config.path}: {key} means the layer inputs {list(first)}, {other} {list(ids)}.")
+    return first
+
+
+def num_target_layers(config: Config) -> int | None:
+    """None where the config does not say, or says 0."""
+    return config.integer("num_target_layers", "dflash_config.num_target_layers", minimum=0, default=0) or None
+
+
+def check(config: Config, facts: Facts, confidence: int) -> None:
+    """Raises ValueError where facts contradict each other."""
+    bad = [tap for tap in facts.taps if tap < 0 or tap > (facts.num_target_layers or tap)]
+    if bad:
+        raise ValueError(
+            f"{config.path}: the features are inputs of layers {list(facts.taps)}, but the target has no {bad[0]}."
+        )
+    if facts.first_slot >= facts.slots:
+        raise ValueError(f"{config.path}: a block of the anchor alone (block_size 1, bonus anchor) drafts nothing.")
+    if facts.mask_token_id >= facts.vocab_size:
+        raise config.wrong("mask_token_id", f"below the vocab_size {facts.vocab_size}", facts.mask_token_id)
+    if config.integer("draft_vocab_size", default=facts.vocab_size) != facts.vocab_size:
+        raise ValueError(f"{config.path}: the reference cannot compute a reduced draft vocabulary (draft_vocab_size).")
+    if facts.n_head % facts.n_head_kv or facts.head_dim % 2:
+        raise ValueError(
+            f"{config.path}: {facts.n_head} query heads over {facts.n_head_kv} key heads of {facts.head_dim} numbers"
+            " do not fit together."
+        )
+    declared = config.flag("confidence_head_with_markov", "dflash_config.confidence_head_with_markov")
+    if facts.has_confidence_head and declared not in (None, facts.confidence_with_markov):
+        raise ValueError(
+            f"{config.path}: confidence_head_with_markov is {str(declared).lower()}, but {CONFIDENCE} looks at "
+            f"{confidence} numbers and hidden_size is {facts.hidden_size}."
+        )
