@@ -1,12 +1,9 @@
-"""Does this draft fit this target? The checks that need only two headers, and a few stored rows."""
+"""Does this draft fit this target? The checks that need only two headers."""
 
 from __future__ import annotations
 
 from dspark_convert.draft import Draft
-from dspark_convert.findings import Finding, error, info, warning
-from dspark_convert.jobs import TensorRef
-from dspark_convert.source.checkpoint import find_tensor
-from dspark_convert.source.safetensors_header import read_bytes
+from dspark_convert.findings import Finding, error, warning
 from dspark_convert.target import Target
 
 #: architectures whose graph publishes layer inputs for taps (res->t_layer_inp in llama.cpp's
@@ -17,9 +14,6 @@ TAPPABLE = frozenset(
 )
 #: of these, the ones that also publish the residual behind the last layer (L = n_layer)
 TAPPABLE_AT_END = frozenset("deepseek4 deepseekv4 mimo2 mimov2 nemotronh".split())
-
-#: rows of the shared tensors that are compared with the target's
-SAMPLED_ROWS = 64
 
 
 def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Finding]:
@@ -70,30 +64,3 @@ def judge_taps(draft: Draft, target: Target | None, trained_layers: int) -> list
         f"but a {layers}-layer target offers 0 to {last}."
     )
     return [error("taps-out-of-range", "target_layer_ids", message, "correct the ids or give the right target")]
-
-
-def judge_shared(draft_ref: TensorRef, target: Target, *, included: bool) -> list[Finding]:
-    """Whether the draft's copy of a target tensor is one: a few rows, byte by byte.
-
-    Only where the target's own weights lie at hand with the same type and shape.
-    """
-    head = draft_ref.name.endswith("lm_head.weight")
-    names = ["model.embed_tokens.weight", "model.language_model.embed_tokens.weight"]
-    if head and not target.tied:
-        names = ["lm_head.weight"]
-    theirs = next((ref for name in names if (ref := find_tensor(target.path, name))), None)
-    if theirs is None or (theirs.dtype, theirs.shape) != (draft_ref.dtype, draft_ref.shape):
-        return []
-    rows, row = draft_ref.shape[0], draft_ref.nbytes // draft_ref.shape[0]
-    sampled = sorted({i * (rows - 1) // max(SAMPLED_ROWS - 1, 1) for i in range(SAMPLED_ROWS)})
-    different = [r for r in sampled if read_bytes(draft_ref, r * row, row) != read_bytes(theirs, r * row, row)]
-    if not different:
-        return []
-    message = (
-        f"{draft_ref.name} is not the target's {theirs.name} "
-        f"({len(different)} of {len(sampled)} sampled rows differ, the first is row {different[0]})."
-    )
-    if included:
-        return [info("shared-differs", draft_ref.name, message)]
-    fix = "give the target that the draft was trained for, or write the draft's own: --shared-tensors include"
-    return [error("shared-differs", draft_ref.name, message, fix)]

@@ -20,6 +20,7 @@ from dspark_convert.jobs import TensorJob, TensorRef
 from dspark_convert.mapping import Place, check_tensors, flatten, make_jobs, resolve_outtype
 from dspark_convert.metadata import Dialect
 from dspark_convert.normalise import judge_draft, make_draft, resolve
+from dspark_convert.shared import judge_shared
 from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
 from dspark_convert.source.classify import is_full_model
 from dspark_convert.specs import Spec, flat_name, match_spec
@@ -73,7 +74,8 @@ def plan_for_directory(root: Path, target: Target | None = None, options: Option
     draft = make_draft(spec, values)
     places, problems = check_tensors(spec, values.known, flat, checkpoint.config, complete=checkpoint.complete)
     findings += [*values.findings, *problems]
-    written, notes = _shared(places, flat, target, options, complete=checkpoint.complete)
+    mask = values.known.get("mask_token_id")
+    written, notes = _shared(places, flat, target, options, mask_token_id=mask, complete=checkpoint.complete)
     findings += notes
     tokenizer: tuple[KV, ...] = ()
     if draft is not None:
@@ -108,15 +110,21 @@ def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:
 
 
 def _shared(
-    places: list[Place], flat: Mapping[str, TensorRef], target: Target | None, options: Options, *, complete: bool
+    places: list[Place],
+    flat: Mapping[str, TensorRef],
+    target: Target | None,
+    options: Options,
+    *,
+    mask_token_id: int | None,
+    complete: bool,
 ) -> tuple[list[Place], list[Finding]]:
     """The places to write once the choice about the target's tensors is applied, and its findings."""
     shared = [place for place in places if place.rule.shared]
     include = options.shared_tensors == "include"
     findings: list[Finding] = []
-    if complete and target is not None and not target.is_gguf:
+    if complete and target is not None:
         for place in shared:
-            findings += pair.judge_shared(flat[place.source], target, included=include)
+            findings += judge_shared(flat[place.source], target, mask_token_id=mask_token_id, included=include)
     if not include:
         saved = sum(flat[place.source].nbytes for place in shared)
         if shared:

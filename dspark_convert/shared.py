@@ -1,0 +1,117 @@
+"""Is the draft's copy of the target's embeddings or head one? A few stored rows tell.
+
+A draft that borrows the target's tables computes something else if its own differ: another
+target of the same shape, or tables that were trained on, the mask token's embedding above all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dspark_convert.errors import InputError
+from dspark_convert.findings import Finding, error, info
+from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.jobs import TensorRef
+from dspark_convert.source.checkpoint import find_tensor
+from dspark_convert.source.safetensors_header import read_bytes
+from dspark_convert.target import Target
+
+#: rows of the shared tensors that are compared with the target's
+SAMPLED_ROWS = 64
+#: how far a row of the target may be from the draft's, as a share of its length: rounding to BF16
+#: costs 0.004 a value; quantising costs 0.02, and a row of another model is more than 1 away
+ROUNDED, QUANTISED = 0.01, 0.1
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A stored matrix: ``shape`` is [rows, columns], ``row`` gives the bytes of one row."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    row: Callable[[int], bytes]
+
+
+def judge_shared(ours: TensorRef, target: Target, *, mask_token_id: int | None, included: bool) -> list[Finding]:
+    """Compare rows of ``ours``, the draft's embeddings or head, with the target's.
+
+    Only where the target's weights lie at hand with the same shape and in a readable type. The
+    embedding of the mask token is always among the rows.
+    """
+    head = ours.name.endswith("lm_head.weight")
+    with _of_gguf(target, head) if target.is_gguf else _of_directory(target, head) as theirs:
+        if theirs is None or theirs.shape != ours.shape:
+            return []
+        rows = ours.shape[0]
+        sampled = {i * (rows - 1) // max(SAMPLED_ROWS - 1, 1) for i in range(SAMPLED_ROWS)}
+        if not head and mask_token_id is not None and mask_token_id < rows:
+            sampled.add(mask_token_id)
+        table = _of_tensor(ours)
+        different = [row for row in sorted(sampled) if not _same(table, theirs, row)]
+    if not different:
+        return []
+    message = (
+        f"{ours.name} is not the target's {theirs.name} "
+        f"({len(different)} of {len(sampled)} sampled rows differ, the first is row {different[0]})."
+    )
+    if included:
+        return [info("shared-differs", ours.name, message)]
+    fix = "give the target that the draft was trained for, or write the draft's own: --shared-tensors include"
+    return [error("shared-differs", ours.name, message, fix)]
+
+
+def _of_tensor(ref: TensorRef) -> _Table:
+    size = ref.nbytes // ref.shape[0]
+    return _Table(ref.name, ref.dtype, ref.shape, lambda row: read_bytes(ref, row * size, size))
+
+
+@contextmanager
+def _of_directory(target: Target, head: bool) -> Iterator[_Table | None]:
+    names = ["model.embed_tokens.weight", "model.language_model.embed_tokens.weight"]
+    if head and not target.tied:
+        names = ["lm_head.weight"]
+    ref = next((ref for name in names if (ref := find_tensor(target.path, name))), None)
+    yield _of_tensor(ref) if ref is not None and ref.shape[0] else None
+
+
+@contextmanager
+def _of_gguf(target: Target, head: bool) -> Iterator[_Table | None]:
+    from dspark_convert.ggufio.reader import open_gguf
+
+    if target.transforms:  # its rows are stored in another basis
+        yield None
+        return
+    with open_gguf(target.path) as file:
+        tensor = file.tensor("output.weight" if head and not target.tied else "token_embd.weight")
+        if tensor is None or not isinstance(tensor.type, GGMLType) or file.byte_order != "little":
+            yield None
+            return
+        try:
+            data = file.data(tensor)
+        except InputError:  # cut short; its header is all that is needed
+            yield None
+            return
+        block, block_bytes = BLOCKS[tensor.type]
+        size = tensor.shape[0] // block * block_bytes
+        shape = tuple(reversed(tensor.shape))
+        yield _Table(tensor.name, tensor.type.name, shape, lambda row: bytes(data[row * size : (row + 1) * size]))
+        data.release()
+
+
+def _same(ours: _Table, theirs: _Table, row: int) -> bool:
+    a, b = ours.row(row), theirs.row(row)
+    if ours.kind == theirs.kind:
+        return a == b
+    import numpy as np
+
+    from dspark_convert.tensors.casts import SOURCE_DTYPES
+    from dspark_convert.tensors.dequantise import READABLE, dequantise
+
+    if ours.kind not in SOURCE_DTYPES or theirs.kind not in READABLE:
+        return True  # not to be seen here
+    own, other = dequantise(a, ours.kind), dequantise(b, theirs.kind)
+    allowed = ROUNDED if theirs.kind in SOURCE_DTYPES else QUANTISED
+    return bool(np.linalg.norm(own - other) <= allowed * np.linalg.norm(own))
