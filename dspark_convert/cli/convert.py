@@ -89,6 +89,9 @@ def convert(
         raise UsageError("--verify needs a written file, --dry-run writes none: leave one of them out.")
     if verify and dialect is Dialect.DSPARK:
         raise UsageError("--verify cannot run the dspark dialect, which no released llama.cpp loads: leave it out.")
+    if (prompts is not None or lib is not None) and not verify:
+        raise UsageError("--prompts and --lib are for --verify: add it, or leave them out.")
+    texts = _ready_to_verify(prompts, lib) if verify else None
     overrides = {"mask_token_id": mask_token_id, "sample_from_anchor": sample_from_anchor}
     options = Options(
         outtype=outtype.value,
@@ -119,13 +122,22 @@ def convert(
     _show_result(out, prepared, result, target_gguf)
     if verify:
         from dspark_convert.cli.validate import show_report
-        from dspark_convert.runtime.validation import read_prompts, validate
+        from dspark_convert.runtime.validation import validate
 
         assert target_gguf is not None  # noqa: S101 - checked above
-        report = validate(result.path, target_gguf, lib=lib, prompts=None if prompts is None else read_prompts(prompts))
+        report = validate(result.path, target_gguf, lib=lib, prompts=texts)
         show_report(out, report)
     out.json(_document(prepared, result, report))
     return 0 if report is None or report.passed else 1
+
+
+def _ready_to_verify(prompts: Path | None, lib: Path | None) -> list[str] | None:
+    """The prompts; raises before any work if they or a library are not to be found."""
+    from dspark_convert.runtime.library import find_library
+    from dspark_convert.runtime.validation import read_prompts
+
+    find_library(lib)
+    return None if prompts is None else read_prompts(prompts)
 
 
 def _document(prepared: Prepared, result: Written | None, report: ValidationReport | None) -> dict[str, Any]:
