@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -30,8 +31,9 @@ RAISED: dict[str | None, type[DsparkError]] = {"environment": EnvironmentFault, 
 #: the phase in which a crash is the library's fault, not the files'
 LIBRARY_PHASE = "loading the library"
 
-#: lines of llama.cpp's log that are kept for a diagnosis
+#: lines of llama.cpp's log that are kept for a diagnosis, and the bytes of a longer one that count as a line
 LOG_LINES = 400
+LOG_LINE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class _Messages:
         try:
             message = json.loads(line)
         except ValueError:  # cut off by a crash
+            return
+        if not isinstance(message, dict):  # a library that writes to whatever is open
             return
         self.result = message.get("result", self.result)
         self.error = message.get("error", self.error)
@@ -93,15 +97,14 @@ def run_job(
         # Ctrl-C reaches the parent alone, which then ends the child.
         start_new_session=True,
     ) as child:
-        readers = [_reader(child.stdout, messages.take), _reader(child.stderr, log.append)]
+        readers = [_reader(child.stdout, messages.take), _reader(child.stderr, log.append, LOG_LINE_BYTES)]
         try:
             _hand_over(child.stdin, job)
             child.wait(timeout)
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            child.kill()
-            child.wait()  # leaving the block does not wait after Ctrl-C
+            _end(child)
             for reader in readers:
                 reader.join()
     if messages.result is not None:
@@ -126,9 +129,21 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "GGML_NO_BACKTRACE": "1"}
 
 
-def _reader(stream: IO[bytes] | None, take: Callable[[str], None]) -> threading.Thread:
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill ``child`` and, where there are process groups, whatever it started: that would hold the pipes open."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):  # the latter on macOS, of a group that has ended
+            os.killpg(child.pid, signal.SIGKILL)
+    else:
+        child.kill()
+    child.wait()  # leaving a Popen block does not wait after Ctrl-C
+
+
+def _reader(stream: IO[bytes] | None, take: Callable[[str], None], limit: int = -1) -> threading.Thread:
+    """Hand every line of ``stream`` to ``take``; of at most ``limit`` bytes, if that is not negative."""
+
     def read() -> None:
-        for line in stream or ():
+        while stream and (line := stream.readline(limit)):
             take(line.decode("utf-8", "replace").rstrip("\n"))
 
     thread = threading.Thread(target=read, daemon=True)

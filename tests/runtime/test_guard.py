@@ -113,6 +113,35 @@ def test_hanging_child_is_ended() -> None:
         os.kill(int(outcome.phase.split()[1]), 0)
 
 
+def test_what_the_child_started_is_ended_too() -> None:
+    """A process of its own that holds the pipes open would otherwise keep the run waiting for ever."""
+    outcome = run_script(
+        "import subprocess; other = subprocess.Popen(['sleep', '600']); tell(phase=f'pid {other.pid}'); os._exit(3)"
+    )
+    assert outcome.fault.endswith("ended with code 3: no message.")
+    assert has_ended(int(outcome.phase.split()[1]))
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process is gone, or dead and only not yet waited for by whoever inherited it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("junk", ["7", "null", "[1]", "{", "\xff", '{"phase"', "x" * 200_000])
+def test_junk_between_the_messages_is_passed_by(junk: str) -> None:
+    outcome = run_script(f"print({junk!r}, flush=True); tell(result={{'n': 1}})")
+    assert outcome.result == {"n": 1}
+
+
+def test_endless_line_of_log_is_cut() -> None:
+    outcome = run_script("sys.stderr.write('x' * 3_000_000 + ' the end'); sys.stderr.flush(); os._exit(1)")
+    assert outcome.log[-1].endswith(" the end")
+    assert sum(map(len, outcome.log)) < 2_000_000
+
+
 def test_interrupt_ends_the_child() -> None:
     children: list[int] = []
 
