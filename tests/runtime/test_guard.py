@@ -130,9 +130,9 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("junk", ["7", "null", "[1]", "{", "\xff", '{"phase"', "x" * 200_000])
+@pytest.mark.parametrize("junk", ["7", "null", "[1]", "{", "\\xff", '{"phase"'])
 def test_junk_between_the_messages_is_passed_by(junk: str) -> None:
-    outcome = run_script(f"print({junk!r}, flush=True); tell(result={{'n': 1}})")
+    outcome = run_script(f"print({junk!r} + 100_000 * ' ', flush=True); tell(result={{'n': 1}})")
     assert outcome.result == {"n": 1}
 
 
