@@ -121,6 +121,7 @@ def _read(keys: Keys, dialect: str) -> Reading:
         has_output=file.tensor("output.weight") is not None,
     )
     _compare_meaning(keys, draft)
+    _compare_backbone(keys, draft, v4)
     if dialect == "dspark":
         message = "the early DSpark layout (architecture dspark): only the first llama.cpp revisions with DSpark run it"
         fix = "for mainline convert with --dialect dflash"
@@ -222,6 +223,14 @@ def _compare_meaning(keys: Keys, draft: Draft) -> None:
             shown = f"{stated!r:.80}"
             message = f"the file says {shown} here, but what llama.cpp reads says {meant!r:.80}"
             keys.findings.append(error("meaning-disagrees", key, message, "convert the draft again"))
+
+
+def _compare_backbone(keys: Keys, draft: Draft, v4: bool) -> None:
+    """llama.cpp builds a DeepSeek-V4 draft if there are hyper-connections, and one like Qwen3's otherwise."""
+    if draft.backbone.startswith("deepseek4") != v4:
+        built = "a DeepSeek-V4 draft (hyper_connection.count)" if v4 else "a draft without hyper-connections"
+        message = f"the file says {draft.backbone!r:.80} here, but what llama.cpp reads makes {built}"
+        keys.findings.append(error("meaning-disagrees", "dspark.backbone", message, "convert the draft again"))
 
 
 def _plain(value: Any) -> Any:

@@ -1,12 +1,26 @@
-"""Rules over the file as such: byte order, version, splits, its name."""
+"""Rules over the file as such: byte order, version, splits, its type, its name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from dspark_convert.draft import Draft
-from dspark_convert.findings import Finding, error, info
+from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.ggufio.types import GGMLType
+
+#: general.file_type (llama.h's llama_ftype) -> the type that some matrix then has; k-quants fall back
+#: to other types where rows do not fit, so their numbers promise nothing
+FILE_TYPES = {
+    0: GGMLType.F32,
+    1: GGMLType.F16,
+    2: GGMLType.Q4_0,
+    3: GGMLType.Q4_1,
+    7: GGMLType.Q8_0,
+    8: GGMLType.Q5_0,
+    9: GGMLType.Q5_1,
+    32: GGMLType.BF16,
+}
 
 
 def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
@@ -19,7 +33,20 @@ def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if isinstance(count, int) and count > 1:
         message = f"this is one of {count} parts of a split file, and its other tensors are not seen here"
         yield error("split-file", "split.count", message, "merge the parts with llama-gguf-split --merge")
+    yield from _file_type(file)
     prefix = "dspark-" if draft.kind == "dspark" else "dflash-"
     if not file.path.name.startswith(prefix):
         message = f"llama.cpp finds a draft beside its target only if its name begins with {prefix}"
         yield info("file-name", file.path.name, message, "rename it, or name it to llama.cpp with --spec-draft-model")
+
+
+def _file_type(file: GGUFFile) -> Iterator[Finding]:
+    """What tools show as the file's type; llama.cpp itself goes by each tensor's own."""
+    number = file.metadata.get("general.file_type")
+    stated = FILE_TYPES.get(number) if type(number) is int else None
+    held = {tensor.type for tensor in file.tensors if len(tensor.shape) > 1 and tensor.shape[1] > 1}
+    if stated is None or not held or (held == {stated} if stated is GGMLType.F32 else stated in held):
+        return
+    names = sorted({tensor.type_name for tensor in file.tensors if tensor.type in held})
+    message = f"the file says {number} ({stated.name}), but its matrices are {', '.join(names)}"
+    yield warning("file-type", "general.file_type", message, "convert the draft again")

@@ -18,6 +18,8 @@ from dspark_convert.target import Target, open_target_gguf
 
 #: the largest block that is decoded here in one batch; published ones have up to 16 positions
 MAX_BLOCK_SIZE = 256
+#: of what is wrong with a file, so much is told; one wrong size misshapes every layer
+TOLD_PROBLEMS = 4
 
 
 def precheck(draft_path: Path, target_path: Path) -> tuple[list[Check], DraftShape | None]:
@@ -76,7 +78,8 @@ def _shape(draft: Draft) -> DraftShape:
 
 
 def _judge_pair(draft: Draft, target: Target, ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
-    findings = [*judge_pair(draft, target, 0), *judge_taps(draft, target, 0)]
+    trained = ours.metadata.get("dspark.target.block_count", 0)
+    findings = [*judge_pair(draft, target, trained if type(trained) is int else 0), *judge_taps(draft, target, 0)]
     problems = [finding for finding in findings if finding.severity == "error"]
     if draft.has_token_embd and not draft.has_output and not target.tied:
         message = (
@@ -84,7 +87,7 @@ def _judge_pair(draft: Draft, target: Target, ours: GGUFFile, theirs: GGUFFile) 
             " then use the wrong head; it needs both or neither"
         )
         problems.append(error("token-embd-alone", "token_embd.weight", message))
-    return problems + _compare_tokens(ours, theirs)
+    return problems + (_compare_tokens(ours, theirs) or _compare_splitting(ours, theirs))
 
 
 def _compare_tokens(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
@@ -102,6 +105,19 @@ def _compare_tokens(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
     return [error("target-tokens", key, message)]
 
 
+def _compare_splitting(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
+    """One list of tokens, but two ways to make them of text: the vocabulary is another model's.
+
+    Names of pre-tokenizers and special ids are left out: they differ between converters of one model.
+    """
+    findings = []
+    for key in ("tokenizer.ggml.model", "tokenizer.ggml.merges"):
+        a, b = ours.metadata.get(key), theirs.metadata.get(key)
+        if a is not None and b is not None and list(a) != list(b):
+            findings.append(error("target-tokens", key, "it is not the target's, although the tokens are"))
+    return findings
+
+
 def _summary(draft: Draft) -> str:
     return (
         f"block size {draft.block_size}, {draft.drafts_per_block} drafts a block, taps {list(draft.target_layers)},"
@@ -110,4 +126,7 @@ def _summary(draft: Draft) -> str:
 
 
 def _sentence(problems: Sequence[Finding]) -> str:
-    return "; ".join(f"{finding.where}: {finding.message.rstrip('.')}" for finding in problems) + "."
+    told = [f"{finding.where}: {finding.message.rstrip('.')}" for finding in problems[:TOLD_PROBLEMS]]
+    if more := len(problems) - len(told):
+        told.append(f"and {more} more, which dspark-inspect lists")
+    return "; ".join(told) + "."

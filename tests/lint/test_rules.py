@@ -139,6 +139,9 @@ CASES: list[tuple[str, str, Callable[[DraftFile], None]]] = [
     ("meaning-disagrees", "error", put(dspark__block_size=(U32, 5))),
     ("meaning-disagrees", "error", put(dspark__target_layers=(ARRAY, [0, 2, 4], I32))),
     ("meaning-disagrees", "error", put(dspark__markov_rank=(U32, 16))),
+    ("meaning-disagrees", "error", put(dspark__backbone=(STRING, "deepseek4"))),
+    ("file-type", "warning", put(general__file_type=(U32, 0))),
+    ("file-type", "warning", put(general__file_type=(U32, 1))),
     ("rope-style", "error", put(dspark__rope_style=(STRING, "norm"))),
     ("block-size", "error", both("block_size", (U32, 0))),
     ("block-size", "error", both("block_size", (U32, 2**31))),
@@ -202,6 +205,7 @@ CASES: list[tuple[str, str, Callable[[DraftFile], None]]] = [
         "backbone-unchecked",
         "info",
         put(
+            dspark__backbone=(STRING, "deepseek4"),
             dflash__hyper_connection__count=(U32, 4),
             dspark__rope_style=(STRING, "norm"),
             dflash__expert_feed_forward_length=(U32, 96),

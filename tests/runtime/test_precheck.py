@@ -14,6 +14,7 @@ import pytest
 from dspark_convert.errors import InputError
 from dspark_convert.runtime.precheck import precheck
 from dspark_convert.runtime.shape import DraftShape
+from tests.mutations.copies import read
 from tests.oracle import Expected
 from tests.runtime.pairs import PairFiles, make_random_pair
 
@@ -46,6 +47,7 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
     "tap-negative": (set_kv("dflash.target_layers", "ARRAY[INT32]", [-1, 2, 3]), "draft", "negative"),
     "tap-past-the-end": (set_kv("dflash.target_layers", "ARRAY[INT32]", [1, 2, 77]), "pair", "0 to 3"),
     "tap-behind-the-last": (set_kv("dflash.target_layers", "ARRAY[INT32]", [1, 2, 4]), "pair", "0 to 3"),
+    "other-layer-count": (set_kv("dspark.target.block_count", "UINT32", 5), "pair", "a target of 5 layers"),
     "taps-too-few": (set_kv("dflash.target_layers", "ARRAY[INT32]", [1, 2]), "draft", "fc.weight"),
     "mask-out-of-range": (set_kv("tokenizer.ggml.mask_token_id", "UINT32", 512), "draft", "mask token is 512"),
     "heads-zero": (set_kv("dflash.attention.head_count_kv", "UINT32", 0), "draft", "heads"),
@@ -115,6 +117,15 @@ def test_other_tokens_are_refused(random_pair: PairFiles, tmp_path: Path) -> Non
     assert checks[1].status == "fail"
     words = f"2 tokens differ, the first is {tokens.index(first)}: {first!r} in the draft, {second!r} in the target"
     assert words in checks[1].detail
+
+
+def test_other_merges_are_refused(random_pair: PairFiles, tmp_path: Path) -> None:
+    draft = read(random_pair.draft)
+    merges = draft.kv["tokenizer.ggml.merges"].value
+    draft.set("tokenizer.ggml.merges", [*merges[1::-1], *merges[2:]])
+    checks, _ = precheck(draft.write(tmp_path / "merges.gguf"), random_pair.target)
+    assert [(c.name, c.status) for c in checks] == [("draft", "pass"), ("pair", "fail")]
+    assert checks[1].detail == "tokenizer.ggml.merges: it is not the target's, although the tokens are."
 
 
 def test_embeddings_alone_are_judged_with_the_target(random_pair: PairFiles, tmp_path: Path) -> None:

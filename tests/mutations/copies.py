@@ -1,0 +1,78 @@
+"""A draft GGUF as plain data, to be changed and written again; reader and writer are the gguf package's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gguf
+import numpy as np
+from gguf import GGUFValueType
+from numpy.typing import NDArray
+
+
+class Value(NamedTuple):
+    """A key's value; ``item`` is the type of an array's items."""
+
+    type: GGUFValueType
+    value: Any
+    item: GGUFValueType | None = None
+
+
+@dataclass
+class Copy:
+    """``kv`` in the file's order; ``tensors`` as PyTorch shapes them ([rows, columns]), float32 or int64.
+
+    Changes assign new arrays, never into the old ones: copies of one file share them.
+    """
+
+    kv: dict[str, Value]
+    tensors: dict[str, NDArray[Any]]
+
+    def copy(self) -> Copy:
+        return Copy(dict(self.kv), dict(self.tensors))
+
+    def set(self, key: str, value: Any) -> None:
+        """Another value of the same type."""
+        self.kv[key] = self.kv[key]._replace(value=value)
+
+    def write(self, path: Path) -> Path:
+        writer = gguf.GGUFWriter(path, self.kv["general.architecture"].value)
+        for key, entry in self.kv.items():
+            if key != "general.architecture":
+                writer.add_key_value(key, entry.value, entry.type, sub_type=entry.item)
+        for name, tensor in self.tensors.items():
+            writer.add_tensor(name, np.ascontiguousarray(tensor))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+
+Change = Callable[[Copy], None]
+
+
+class Mutant(NamedTuple):
+    """A way to be wrong: ``change`` breaks a good file, or ``target`` names a wrong target for it.
+
+    ``base`` is the file that is broken: "omit" borrows the target's tables, "include" has its own.
+    """
+
+    name: str
+    change: Change
+    base: str = "omit"
+    target: str = "right"
+
+
+def read(path: Path) -> Copy:
+    """Every key and tensor of a file whose matrices are F32."""
+    reader = gguf.GGUFReader(path)
+    kv = {
+        field.name: Value(field.types[0], field.contents(), field.types[1] if len(field.types) > 1 else None)
+        for field in reader.fields.values()
+        if not field.name.startswith("GGUF.")
+    }
+    return Copy(kv, {tensor.name: np.array(tensor.data) for tensor in reader.tensors})
