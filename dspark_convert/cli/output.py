@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from dspark_convert.cli.text import safe, safe_lines
+from dspark_convert.cli.text import abridged, safe, safe_lines
 from dspark_convert.findings import Finding, Severity
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: order in which findings are told, and the ANSI colour of each severity word
 SEVERITY_COLOURS: dict[Severity, str] = {"error": "1;31", "warning": "1;33", "info": "1;36"}
+
+#: characters of a finding's place that are printed
+WHERE_WIDTH = 200
 
 #: a table that does not go to a terminal is not wrapped, so that grep finds whole lines
 UNWRAPPED_WIDTH = 10_000
@@ -89,8 +92,8 @@ def print_findings(findings: Sequence[Finding], stream: IO[str]) -> None:
                 continue
             word = coloured(stream, colour, severity)
             # Most messages name the place themselves.
-            where = "" if finding.where in finding.message else f"{safe(finding.where)}: "
-            line = f"{word}: {where}{safe(finding.message.rstrip('.'))} [{safe(finding.rule)}]"
+            where = "" if finding.where in finding.message else f"{abridged(finding.where, WHERE_WIDTH)}: "
+            line = f"{word}: {where}{abridged(finding.message.rstrip('.'))} [{safe(finding.rule)}]"
             print(line, file=stream)
             if finding.fix:
                 print(f"  fix: {safe(finding.fix)}", file=stream)

@@ -16,7 +16,7 @@ import typer
 
 from dspark_convert import __version__
 from dspark_convert.cli.output import coloured, print_findings, print_json
-from dspark_convert.cli.text import safe
+from dspark_convert.cli.text import abridged
 from dspark_convert.errors import DsparkError, EnvironmentFault, UsageError
 from dspark_convert.findings import Finding
 
@@ -156,7 +156,7 @@ def _fail(message: str, code: int, findings: Sequence[Finding], prog: str, args:
         told = [f for f in findings if f.severity == "error"] or [f for f in findings if f.severity == "warning"]
     try:
         print_findings(told, sys.stderr)
-        print(f"{coloured(sys.stderr, '1;31', 'error')}: {safe(message)}", file=sys.stderr)
+        print(f"{coloured(sys.stderr, '1;31', 'error')}: {abridged(message)}", file=sys.stderr)
     except OSError:  # the fault cannot be told, but the exit code still can
         _give_up(sys.stderr)
     if "--json" in args:

@@ -18,6 +18,15 @@ def safe(text: str, limit: int | None = None) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def abridged(text: str, limit: int = 1000) -> str:
+    """``safe``, with the middle of what is longer than ``limit`` left out: a name in a stranger's
+    file can have any length, and what a message says about it stands at its end."""
+    if len(text) <= limit:
+        return safe(text)
+    tail = limit // 3
+    return f"{safe(text[: limit - tail])}…{safe(text[-tail:])} ({len(text):,} characters)"
+
+
 def safe_lines(text: str) -> str:
     """As ``safe``, but line breaks stay: for text whose lines this program laid out itself."""
     return "\n".join(safe(line) for line in text.split("\n"))

@@ -16,6 +16,8 @@ from dspark_convert.source.safetensors_header import read_header
 
 #: longer ones no file system has
 MAX_FILE_NAME_BYTES = 255
+#: file names in a message
+MAX_LISTED = 8
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,16 @@ def read_config(root: Path, role: str) -> dict[str, Any]:
     """config.json of ``root``; raises InputError that lists what is there instead."""
     path = root / "config.json"
     if not path.is_file():
-        seen = sorted(p.name for p in root.iterdir())
-        listing = ", ".join(seen[:8]) + (f" and {len(seen) - 8} more" if len(seen) > 8 else "")
+        listing = _listed(sorted(p.name for p in root.iterdir()))
         raise InputError(
             f"{role} {root} has no config.json (it holds {listing or 'nothing'}); give a checkpoint directory."
         )
     return read_object(path)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def open_checkpoint(root: Path) -> Checkpoint:
@@ -144,14 +150,16 @@ def _wanted(root: Path, claims: dict[str, str], shards: list[Path], findings: li
     names = sorted(set(claims.values()))
     missing = [name for name in names if not (root / name).is_file()]
     if missing:
-        held = sum(1 for file in claims.values() if file in missing)
-        message = f"shards missing: {len(missing)} of {len(names)} (tensors in them: {held}): {', '.join(missing)}."
-        findings.append(error("shard-missing", ", ".join(missing), message, "fetch them into the same directory"))
-    stray = [p.name for p in shards if p.name not in names]
+        lost = set(missing)
+        held = sum(file in lost for file in claims.values())
+        listed = _listed(missing)
+        message = f"shards missing: {len(missing)} of {len(names)} (tensors in them: {held}): {listed}."
+        findings.append(error("shard-missing", listed, message, "fetch them into the same directory"))
+    stray = sorted({p.name for p in shards} - set(names))
     if stray:
-        message = f"{', '.join(stray)}: in the directory but not in the index, so not read."
-        findings.append(warning("shard-unlisted", ", ".join(stray), message, "remove what is stale"))
-    return [root / name for name in names if name not in missing]
+        message = f"{_listed(stray)}: in the directory but not in the index, so not read."
+        findings.append(warning("shard-unlisted", _listed(stray), message, "remove what is stale"))
+    return [root / name for name in sorted(set(names) - set(missing))]
 
 
 def _compare(claims: dict[str, str], tensors: dict[str, TensorRef], sound: set[str]) -> list[Finding]:

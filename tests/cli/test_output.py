@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dspark_convert.cli.output import Output, coloured, print_findings
-from dspark_convert.cli.text import human_bytes, safe, safe_lines
+from dspark_convert.cli.text import abridged, human_bytes, safe, safe_lines
 from dspark_convert.findings import error, info, warning
 
 
@@ -39,6 +39,23 @@ def test_safe_escapes_all_that_is_not_plainly_visible(raw: str, shown: str) -> N
 def test_safe_cuts_long_text_and_tells_its_length() -> None:
     assert safe("x" * 1234, 3) == "xxx… (1,234 characters)"
     assert safe_lines("a\n\x1bb") == "a\n\\x1bb"
+
+
+def test_what_a_message_says_about_a_long_name_is_kept() -> None:
+    assert abridged("x\x1b" + "y" * 998) == "x\\x1b" + "y" * 998
+    cut = abridged("tensor " + "z" * 50_000 + "\n is missing")
+    assert cut.startswith("tensor zzz")
+    assert cut.endswith("zzz\\n is missing (50,019 characters)")
+    assert len(cut) < 1050
+
+
+def test_a_finding_about_a_long_name_is_short(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "z" * 50_000
+    print_findings([error("tensor-unknown", name, f"{name} is unknown."), error("a", name, "b")], sys.stdout)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) < 1100
+    assert lines[0].endswith("z is unknown (50,011 characters) [tensor-unknown]")
 
 
 @pytest.mark.parametrize(

@@ -172,3 +172,10 @@ def test_early_layout_is_refused(random_pair: PairFiles) -> None:
     checks, shape = precheck(path, random_pair.target)
     assert shape is None
     assert "early DSpark layout" in checks[0].detail
+
+
+def test_of_many_problems_a_few_are_told(random_pair: PairFiles) -> None:
+    broken = random_pair.broken("ff", set_kv("dflash.feed_forward_length", "UINT32", 3))
+    checks, _ = precheck(broken, random_pair.target)
+    assert checks[0].detail.count("the metadata says") == 4
+    assert checks[0].detail.endswith("; and 5 more, which dspark-inspect lists.")

@@ -90,3 +90,13 @@ def test_no_weights_at_all(pair: Pair) -> None:
     pair.shard.unlink()
     with pytest.raises(InputError, match="no weights"):
         open_checkpoint(pair.draft)
+
+
+def test_of_thousands_of_missing_shards_a_few_are_named(pair: Pair) -> None:
+    pair.index({"weight_map": {f"t{i}": f"{i:05d}.safetensors" for i in range(3000)}})
+    missing, stray = open_checkpoint(pair.draft).findings
+    assert missing.rule == "shard-missing"
+    assert "3000 of 3000 (tensors in them: 3000): 00000.safetensors" in missing.message
+    assert missing.message.endswith("00007.safetensors and 2992 more.")
+    assert len(missing.message + missing.where) < 600
+    assert stray.rule == "shard-unlisted"
