@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import sys
 from pathlib import Path
@@ -84,6 +85,12 @@ EXTENDED: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "llama_get_ctx_other": ("_Z19llama_get_ctx_otherP13llama_context", _P, (_P,)),
 }
 
+#: part of the names of the tensors that make a draft a DSpark one, in llama.cpp's own table of names
+MARKOV_TENSOR = b"markov_w1"
+
+#: what to do about a library that is too old
+NEWER_BUILD = "use a build of b10566 or later, for example: pip install 'dspark-convert[validate]'"
+
 _ABORT_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
@@ -128,12 +135,19 @@ class Llama:
         handle: int | None = create(model, params)
         return handle
 
+    def knows_dspark(self) -> bool:
+        """Whether the library's file names the Markov head's tensors; yes if the file cannot be found."""
+        if not self.path.is_file():  # a bare name, which the dynamic linker resolved
+            return True
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return data.find(MARKOV_TENSOR) >= 0
+
     def _bind(self) -> None:
         wanted = [(name, name, *signature) for name, signature in PUBLIC.items()]
         missing = [name for _, name, *_ in wanted if not hasattr(self._cdll, name)]
         if missing:
             raise EnvironmentFault(
-                f"{self.path} is not a llama.cpp library that can be used here: it lacks {', '.join(missing)};"
+                f"{self.path} is not a llama.cpp library that can be used here: it lacks {_some(missing)};"
                 " name another with --lib."
             )
         extended = [(name, *entry) for name, entry in EXTENDED.items()]
@@ -141,8 +155,7 @@ class Llama:
         if missing:
             raise EnvironmentFault(
                 f"The llama.cpp library {self.path} is too old for DSpark, or does not export the functions"
-                f" that it needs: it lacks {', '.join(missing)}; use a build of b10335 or later,"
-                " for example: pip install 'dspark-convert[validate]'."
+                f" that it needs: it lacks {_some(missing)}; {NEWER_BUILD}."
             )
         for name, symbol, result, arguments in (*wanted, *extended):
             function = self._cdll[symbol]
@@ -184,6 +197,12 @@ class Llama:
                 f"The llama.cpp library {self.path} found no backend to compute with (libggml-cpu* or"
                 " another one must lie beside it); complete the build or name another with --lib."
             )
+
+
+def _some(names: list[str]) -> str:
+    """The first names and how many more there are."""
+    more = f" and {len(names) - 3} more functions" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _open(path: Path) -> ctypes.CDLL:
