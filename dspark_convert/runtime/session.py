@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dspark_convert.errors import InputError, UsageError
-from dspark_convert.runtime.binding import TOKEN, Llama
+from dspark_convert.errors import EnvironmentFault, InputError, UsageError
+from dspark_convert.runtime.binding import NEWER_BUILD, TOKEN, Llama
 from dspark_convert.runtime.context import Context, ContextOptions, FloatArray, rows
 from dspark_convert.runtime.shape import DraftShape
 
@@ -168,6 +168,10 @@ class Session:
         params: Any = self.llama.model_params()
         params.use_extra_bufts = False  # repacked weights are multiplied with rounded activations
         model = self.llama.load_model(path, params)
+        if model is None and role == "draft" and not self.llama.knows_dspark():
+            raise EnvironmentFault(
+                f"The llama.cpp library {self.llama.path} is too old for DSpark: it knows no Markov head; {NEWER_BUILD}."
+            )
         if model is None:
             raise InputError(f"llama.cpp refused to load the {role} {path}")
         self._models.append(model)

@@ -26,6 +26,7 @@ def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
     ``job``: library, target, draft (paths), shape (``DraftShape``), prompts, max_tokens.
     """
+    from dspark_convert.runtime.anchor import check_anchor_rule
     from dspark_convert.runtime.binding import Llama
     from dspark_convert.runtime.injection import probe_injection
     from dspark_convert.runtime.session import Session
@@ -51,6 +52,7 @@ def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
         session.open_contexts(n_positions)
         tell("probing how the draft takes the target's features")
         probe_injection(session)
+        check_anchor_rule(session)
         runs = []
         for number, prompt in enumerate(prompts, 1):
             tell(f"decoding prompt {number} of {len(prompts)}")
