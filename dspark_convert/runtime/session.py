@@ -170,7 +170,8 @@ class Session:
         model = self.llama.load_model(path, params)
         if model is None and role == "draft" and not self.llama.knows_dspark():
             raise EnvironmentFault(
-                f"The llama.cpp library {self.llama.path} is too old for DSpark: it knows no Markov head; {NEWER_BUILD}."
+                f"The llama.cpp library {self.llama.path} is too old for DSpark: it knows no Markov head;"
+                f" {NEWER_BUILD}."
             )
         if model is None:
             raise InputError(f"llama.cpp refused to load the {role} {path}")
