@@ -48,6 +48,11 @@ def no_heads(tensors: Tensors) -> None:
         del tensors[name]
 
 
+def no_layers(tensors: Tensors) -> None:
+    for name in [name for name in tensors if name.startswith("layers.")]:
+        del tensors[name]
+
+
 ROPE = {"rope_theta": 10000.0, "rope_type": "default"}
 
 CASES = [
@@ -114,6 +119,12 @@ CASES = [
         config(block_size=1, sample_from_anchor=False),
         (("config-value", "config.json: block_size"),),
         ("drafts nothing",),
+    ),
+    Case(
+        "no layers, and nothing that says how many",
+        both(config(num_hidden_layers=ABSENT), tensors(no_layers)),
+        (("config-missing", "n_layer"),),
+        ("num_hidden_layers",),
     ),
     Case(
         "what cannot be computed is not told as wrong",

@@ -139,6 +139,12 @@ def test_bad_headers_are_refused_by_us_and_by_the_library(case: str, tmp_path: P
     assert not library_reads(path)
 
 
+def test_sizes_that_disagree_are_both_told(tmp_path: Path) -> None:
+    header = {"a": entry("F32", [2], 0, 8), "b": entry("F16", [3, 2], 8, 16)}
+    _, findings = read_header(file_of(tmp_path / "x.safetensors", header, bytes(16)))
+    assert "'b' is bad: F16 [3, 2] needs 12 bytes, data_offsets give 8" in findings[0].message
+
+
 def test_a_key_that_stands_twice(tmp_path: Path) -> None:
     """The library lets the later one win, silently."""
     one, two = json.dumps(entry("F32", [2], 0, 8)), json.dumps(entry("I32", [2], 0, 8))
