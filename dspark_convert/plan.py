@@ -85,7 +85,9 @@ def plan_for_directory(root: Path, target: Target | None = None, options: Option
             message = "the early dspark layout has no drafts without a Markov head."
             findings.append(error("dialect", "markov_rank", message, "use --dialect dflash"))
     if target is not None and "vocab_size" in values.known:
-        tokenizer = _tokenizer(target, values.known["vocab_size"], options, findings)
+        # Where the two differ there is an error already; a draft's wrong size could take minutes to pad to.
+        vocab_size = target.vocab_size or values.known["vocab_size"]
+        tokenizer = _tokenizer(target, vocab_size, options, findings)
     matrices = resolve_outtype(options.outtype, places, flat)
     plan = Plan(spec, options.dialect, draft, matrices, (), (), tuple(findings))
     if draft is None or plan.errors:

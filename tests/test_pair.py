@@ -11,7 +11,8 @@ from dspark_convert.draft import Draft
 from dspark_convert.pair import judge_pair, judge_taps
 from dspark_convert.plan import plan_for_directory
 from dspark_convert.source.provenance import Provenance
-from dspark_convert.target import Target
+from dspark_convert.target import Target, open_target_directory
+from dspark_convert.tokenizer.result import TokenizerKVs
 from tests.checkpoints import Pair
 
 TARGET = Target(Path("Qwen3-4B"), True, "qwen3", Provenance("Qwen3-4B"), 128, 4, 512, tied=False, mrope=False)
@@ -91,3 +92,17 @@ def test_taps_without_a_target_are_held_against_the_config(draft: Draft) -> None
     # a target that does not tell its layers leaves the config's word
     silent = replace(TARGET, n_layer=None)
     assert [f.rule for f in judge_taps(beyond, silent, 4)] == ["taps-out-of-range"]
+
+
+def test_a_vocabulary_that_a_config_makes_up_is_not_padded_to(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def from_directory(_path: Path, vocab_size: int, **_options: object) -> TokenizerKVs:
+        sizes.append(vocab_size)
+        return TokenizerKVs((), (), 0, 0, "", "")
+
+    monkeypatch.setattr("dspark_convert.tokenizer.from_directory", from_directory)
+    pair.config({"vocab_size": 2**24})
+    plan = plan_for_directory(pair.draft, open_target_directory(pair.target))
+    assert "target-vocabulary" in {finding.rule for finding in plan.errors}
+    assert sizes == [512]
