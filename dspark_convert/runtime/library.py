@@ -17,7 +17,8 @@ from dspark_convert.errors import EnvironmentFault, UsageError
 LIBRARY_VARIABLE = "DSPARK_LLAMA_LIB"
 
 #: what the library is called, by system; packages of Python wrappers build their own name
-_FILE_NAMES = {"darwin": ("libllama.dylib",), "win32": ("llama.dll",)}.get(sys.platform, ("libllama.so",))
+_LINUX_NAMES = ("libllama.so", "libllama.so.*", "libllama.v*.so")  # the last as node-llama-cpp names it
+_FILE_NAMES = {"darwin": ("libllama.dylib",), "win32": ("llama.dll",)}.get(sys.platform, _LINUX_NAMES)
 _WRAPPER_NAMES = ("xllamacpp*.so", "xllamacpp*.pyd")
 
 #: where a build or an installation keeps its libraries, below the directory that a user names

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import dspark_convert.runtime.library as library_module
 from dspark_convert.errors import EnvironmentFault, UsageError
 from dspark_convert.runtime.library import find_library
 
@@ -26,9 +27,20 @@ def touch(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("place", ["libllama.so", "lib/libllama.so", "build/bin/libllama.so", "xllamacpp.abi3.so"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "libllama.so",
+        "lib/libllama.so",
+        "build/bin/libllama.so",
+        "lib/libllama.so.0",
+        "libllama.v0.5.0.so",
+        "xllamacpp.abi3.so",
+    ],
+)
 def test_directory_is_searched(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dspark_convert.runtime.library._FILE_NAMES", ("libllama.so",))
+    monkeypatch.setattr(library_module, "_FILE_NAMES", library_module._LINUX_NAMES)
+    touch(tmp_path / "libllama-common.so")
     library = touch(tmp_path / place)
     assert find_library(tmp_path).path == library.resolve()
     assert find_library(library).source == "--lib"
