@@ -96,19 +96,19 @@ class Layer:
 
     def queries(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """[n, hidden] normed states -> [n, heads, d]: projected, normed per head, rotated."""
-        return self._heads(x, positions, "q")
+        return self._heads(x, positions, "q", self._sizes.heads)
 
     def keys(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """[n, hidden] -> [n, kv, d], as queries."""
-        return self._heads(x, positions, "k")
+        return self._heads(x, positions, "k", self._sizes.kv)
 
-    def _heads(self, x: torch.Tensor, positions: torch.Tensor, which: str) -> torch.Tensor:
-        split = self.linear(x, f"self_attn.{which}_proj").view(len(x), -1, self._sizes.head_dim)
+    def _heads(self, x: torch.Tensor, positions: torch.Tensor, which: str, count: int) -> torch.Tensor:
+        split = self.linear(x, f"self_attn.{which}_proj").view(len(x), count, self._sizes.head_dim)
         return rotate(self.norm(split, f"self_attn.{which}_norm"), positions, self._sizes.theta)
 
     def values(self, x: torch.Tensor) -> torch.Tensor:
         """[n, hidden] -> [n, kv, d]: projected only."""
-        return self.linear(x, "self_attn.v_proj").view(len(x), -1, self._sizes.head_dim)
+        return self.linear(x, "self_attn.v_proj").view(len(x), self._sizes.kv, self._sizes.head_dim)
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sees: torch.Tensor | None) -> torch.Tensor:
         """[n, heads, d] queries over [m, kv, d] keys and values -> [n, hidden].
