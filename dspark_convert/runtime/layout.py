@@ -158,7 +158,7 @@ MODEL_LAYOUTS = (
     Layout(
         "llama_model_params",
         "C",
-        "b10952 to b11739",
+        "b10809 to b11739",
         (*_MODEL_HEAD, _LOAD_MODE, _LAZY_MODE, *_MODEL_MIDDLE, *_MODEL_TAIL, _LOAD_MTP),
     ),
 )

