@@ -15,12 +15,21 @@ from dspark_convert.cli.runner import VersionFlag, run
 from dspark_convert.findings import error
 
 if TYPE_CHECKING:
+    from dspark_convert.runtime.parity_verdict import Parity
     from dspark_convert.runtime.report import Acceptance, ValidationReport
 
 
 def validate_command(
     draft: Annotated[Path, typer.Argument(metavar="DRAFT.gguf", help="The draft.")],
     target: Annotated[Path, typer.Option("--target", metavar="TARGET.gguf", help="The model that it drafts for.")],
+    reference: Annotated[
+        Path | None,
+        typer.Option("--reference", metavar="DIR", help="The draft's checkpoint: does the file compute the same?"),
+    ] = None,
+    target_reference: Annotated[
+        Path | None,
+        typer.Option("--target-reference", metavar="DIR", help="The target's checkpoint: are its features the same?"),
+    ] = None,
     prompts: Annotated[
         Path | None, typer.Option("--prompts", metavar="FILE", help="Prompts, one a line (default: built-in texts).")
     ] = None,
@@ -32,22 +41,40 @@ def validate_command(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="Give up after this long.")
     ] = 900.0,
+    memory: Annotated[
+        float | None,
+        typer.Option("--memory", metavar="GB", min=0.1, help="Let llama.cpp take at most this much (default: ample)."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     version: VersionFlag = False,  # noqa: ARG001 - handled by its callback
 ) -> int:
     """Run DRAFT.gguf with its target in llama.cpp: does it load, is the text unchanged, what is accepted?
 
+    With --reference also: does it compute what its checkpoint computes, at every position of a block?
+
     Exit code 0: it works; 1: something is wrong with the pair; 3: a file cannot be used; 4: there is no
     llama.cpp library that runs DSpark drafts.
     """
+    from dspark_convert.errors import UsageError
     from dspark_convert.runtime.validation import read_prompts, validate
 
+    if target_reference is not None and reference is None:
+        raise UsageError("--target-reference adds to a comparison with --reference DIR: give that too.")
     out = Output(json=json, quiet=quiet)
     texts = None if prompts is None else read_prompts(prompts)
     with _phases(out) as on_phase:
         report = validate(
-            draft, target, lib=lib, prompts=texts, max_tokens=max_tokens, timeout=timeout, on_phase=on_phase
+            draft,
+            target,
+            reference=reference,
+            target_reference=target_reference,
+            lib=lib,
+            prompts=texts,
+            max_tokens=max_tokens,
+            timeout=timeout,
+            memory=None if memory is None else int(memory * 1e9),
+            on_phase=on_phase,
         )
     show_report(out, report)
     out.json(report.to_json())
@@ -75,10 +102,29 @@ def show_report(out: Output, report: ValidationReport) -> None:
     if report.library:
         out.fields([("library", f"{report.library['path']} ({report.library['source']})")])
     out.table(("check", "status", "found"), [(c.name, c.status, c.detail) for c in report.checks])
+    if report.parity and report.parity.held and report.parity.held.positions:
+        out.human("")
+        _show_parity(out, report.parity)
     if report.acceptance:
         out.human("")
         _show_acceptance(out, report.acceptance)
         out.human(f"mean accepted length: {report.acceptance.mean_accepted_length:.2f} tokens a round")
+
+
+def _show_parity(out: Output, parity: Parity) -> None:
+    """Difference from the checkpoint per position; the last column only where the file's type rounds it."""
+    assert parity.held is not None  # noqa: S101 - the caller's condition
+    headers = ["position", "max difference", "of deviation", "same token"]
+    rows = [
+        [p.position, f"{p.max_abs:.2g}", f"{p.relative:.2g}", f"{p.argmax_agree:.1%}"] for p in parity.held.positions
+    ]
+    if parity.unrounded:
+        headers.append("unrounded")
+        for row, position in zip(rows, parity.unrounded.positions, strict=True):
+            row.append(f"{position.relative:.2g}")
+    out.table(headers, rows, right=",".join(headers))
+    for cause in parity.suspects:
+        out.human(f"likely: {cause}")
 
 
 def _show_acceptance(out: Output, acceptance: Acceptance) -> None:

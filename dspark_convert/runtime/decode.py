@@ -37,7 +37,7 @@ class Round:
     """One round: ``anchor`` stands at ``position``; ``wanted`` [drafts + 1] are the target's choices.
 
     ``accepted`` counts the drafts taken. ``block`` (the biased logits and confidences) and
-    ``features`` [accepted + 1, taps × n_embd], float32, are there if they were asked for.
+    ``features`` [accepted + 1, taps × n_embd], float32, are there if the round was recorded.
     """
 
     position: int
@@ -51,11 +51,16 @@ class Round:
 
 @dataclass
 class DraftRun:
-    """Greedy decoding with the draft: ``tokens`` after the prompt, and the rounds that made them."""
+    """Greedy decoding with the draft: ``tokens`` after the prompt, and the rounds that made them.
+
+    ``watched``: pieces [tokens, watched layers, n_embd] of the target's layer inputs, of the prompt and of
+    all recorded rounds.
+    """
 
     tokens: list[int]
     rounds: list[Round] = field(default_factory=list)
     prompt_features: FloatArray | None = None
+    watched: list[FloatArray] = field(default_factory=list)
 
 
 def decode_plain(session: Session, prompt: Sequence[int], max_tokens: int) -> PlainRun:
@@ -92,15 +97,16 @@ def measure_noise(session: Session, prompt: Sequence[int], plain: PlainRun) -> f
     return worst
 
 
-def decode_with_draft(session: Session, prompt: Sequence[int], n_tokens: int, *, record: bool = False) -> DraftRun:
+def decode_with_draft(session: Session, prompt: Sequence[int], n_tokens: int, *, record: int = 0) -> DraftRun:
     """Decode ``n_tokens`` tokens, or a few more: rounds are whole.
 
-    ``record`` keeps what a comparison with a reference needs: blocks and features.
+    Of the first ``record`` rounds it keeps what a comparison with a reference needs.
     """
     session.clear()
     session.keep_features(True)
-    logits, features = _prefill(session, prompt, inject=True)
-    run = DraftRun([int(logits[-1].argmax())], prompt_features=features if record else None)
+    watched: list[FloatArray] = []
+    logits, features = _prefill(session, prompt, inject=True, watched=watched if record else None)
+    run = DraftRun([int(logits[-1].argmax())], prompt_features=features if record else None, watched=watched)
     while len(run.tokens) < n_tokens:
         position = len(prompt) + len(run.tokens) - 1
         anchor = run.tokens[-1]
@@ -108,10 +114,12 @@ def decode_with_draft(session: Session, prompt: Sequence[int], n_tokens: int, *,
         wanted = session.decode_target([anchor, *block.tokens], position).argmax(axis=1).tolist()
         accepted = count_accepted(block.tokens, wanted)
         kept = session.features(len(wanted))[: accepted + 1]
+        seen = (block, kept) if len(run.rounds) < record else (None, None)
+        if seen[0] is not None and session.watched:
+            watched.append(session.watched_inputs(len(wanted))[: accepted + 1])
         session.forget_target(position + accepted + 1)
         session.inject(kept, position)
         run.tokens += wanted[: accepted + 1]
-        seen = (block, kept) if record else (None, None)
         run.rounds.append(Round(position, anchor, block.tokens, wanted, accepted, *seen))
     return run
 
@@ -124,10 +132,13 @@ def count_accepted(drafts: Sequence[int], wanted: Sequence[int]) -> int:
     return len(drafts)
 
 
-def _prefill(session: Session, prompt: Sequence[int], inject: bool = False) -> tuple[FloatArray, FloatArray | None]:
+def _prefill(
+    session: Session, prompt: Sequence[int], inject: bool = False, watched: list[FloatArray] | None = None
+) -> tuple[FloatArray, FloatArray | None]:
     """Decode ``prompt`` from position 0: the last token's logits [1, vocabulary].
 
-    With ``inject`` also the features of all tokens [tokens, taps × n_embd], handed to the draft.
+    With ``inject`` also the features of all tokens [tokens, taps × n_embd], handed to the draft. The watched
+    layer inputs are added to ``watched``.
     """
     logits = np.empty((0, 0), np.float32)
     features = []
@@ -137,4 +148,6 @@ def _prefill(session: Session, prompt: Sequence[int], inject: bool = False) -> t
         if inject:
             features.append(session.features(len(piece)))
             session.inject(features[-1], start)
+        if watched is not None and session.watched:
+            watched.append(session.watched_inputs(len(piece)))
     return logits, np.concatenate(features) if inject else None

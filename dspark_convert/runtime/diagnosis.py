@@ -31,13 +31,32 @@ _COMPLAINTS = (
     re.compile(r"(?:^E |: )([^:]*\b(?:error|failed|missing|invalid|unsupported|unknown|mismatch)\b.*)"),
 )
 
+#: what C++, Python, the loader and ggml say when they get no memory
+_OUT_OF_MEMORY = re.compile(
+    r"bad_alloc|MemoryError|Unable to allocate|[Cc]annot allocate memory|failed to allocate|unable to allocate"
+    r"|out of memory|can't start new thread|pthread_create failed|Memory allocation still failed"
+    r"|GGML_ASSERT\(ctx->mem_buffer != NULL\)"
+)
+
+
+def explain_memory(phase: str, lines: Iterable[str], limit: int | None) -> str:
+    """One sentence if ``lines`` tell of memory that was not to be had, else nothing; ``limit`` in bytes."""
+    if not any(_OUT_OF_MEMORY.search(line) for line in lines):
+        return ""
+    if limit is None:
+        return f"While {phase}, the memory ran out."
+    return (
+        f"While {phase}, the memory ran out: llama.cpp may allocate {limit / 1e9:.3g} GB here; allow more with"
+        " --memory, or use a machine that has more."
+    )
+
 
 def explain_death(code: int, phase: str, log: Iterable[str]) -> str:
     """One sentence for a child that ended with ``code`` (negative: a signal) while ``phase``."""
     lines = list(log)
     name = _signal_name(code)
     if name is None:
-        last = lines[-1].strip() if lines else "no message"
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
         return f"While {phase}, the process that runs llama.cpp ended with code {code}: {last}."
     what = _SIGNALS.get(name, f"the process that runs llama.cpp was ended by {name}")
     text = _first_match((*_ABORT_TEXTS, *_COMPLAINTS), lines)

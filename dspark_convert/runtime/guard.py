@@ -1,7 +1,7 @@
 """Run a native job in a process of its own, and say in a sentence what ended it.
 
 llama.cpp ends its process on many kinds of bad file (assertions, divisions by zero, wild pointers), and
-a wrong library can do anything. So nothing here loads it: the child does, under a time limit.
+a wrong library can do anything. So nothing here loads it: the child does, under limits of time and memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import dspark_convert
 from dspark_convert.errors import DsparkError, EnvironmentFault, UsageError
-from dspark_convert.runtime.diagnosis import add_complaint, explain_death
+from dspark_convert.runtime.diagnosis import add_complaint, explain_death, explain_memory
 
 WORKER = ("-P", "-m", "dspark_convert.runtime.worker")
 
@@ -82,8 +82,8 @@ def run_job(
     """Run ``job`` in a child Python for at most ``timeout`` seconds.
 
     ``on_phase`` hears what the child is doing (from another thread). The child never outlives this
-    call, not even if it is interrupted. Raises EnvironmentFault if the library is at fault, UsageError if
-    the prompts are.
+    call, not even if it is interrupted. Raises EnvironmentFault if the library or too little memory is at
+    fault, UsageError if the prompts are.
     """
     messages = _Messages(on_phase)
     log: deque[str] = deque(maxlen=LOG_LINES)
@@ -109,6 +109,8 @@ def run_job(
                 reader.join()
     if messages.result is not None:
         return Outcome(messages.result, "", messages.phase, tuple(log))
+    if memory := explain_memory(messages.phase, [*log, messages.error.get("message", "")], job.get("memory")):
+        raise EnvironmentFault(memory)
     if messages.error:
         fault = add_complaint(messages.error["message"], log)
     elif timed_out:

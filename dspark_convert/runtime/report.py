@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from dspark_convert.runtime.parity_verdict import Parity
 
 Status = Literal["pass", "fail", "skip"]
 
@@ -54,7 +58,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """``acceptance`` and ``lossless`` are None if decoding did not take place.
+    """``acceptance`` and ``lossless`` are None if decoding did not take place, ``parity`` also without a reference.
 
     ``library`` holds path, source, struct layouts and injection protocol, as far as they are known.
     """
@@ -63,6 +67,11 @@ class ValidationReport:
     checks: tuple[Check, ...]
     acceptance: Acceptance | None = None
     lossless: bool | None = None
+    parity: Parity | None = None
+
+    def check(self, name: str) -> Check | None:
+        """The check of that name, or None if it was not made."""
+        return next((check for check in self.checks if check.name == name), None)
 
     @property
     def passed(self) -> bool:
@@ -75,7 +84,16 @@ class ValidationReport:
             "schema": "dspark-validate/1",
             "library": self.library,
             "checks": [{"name": check.name, "status": check.status, "detail": check.detail} for check in self.checks],
-            "parity": None,
+            "parity": self.parity.to_json() if self.parity else None,
             "acceptance": self.acceptance.to_json() if self.acceptance else None,
             "lossless": self.lossless,
         }
+
+
+def finite(value: Any) -> Any:
+    """``value`` with every NaN and infinity replaced by None, which JSON can hold."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -29,12 +29,14 @@ class Block:
     """What the draft said about one block.
 
     ``tokens`` [drafts]; ``logits`` [drafts, vocabulary] with the Markov bias, float32;
-    ``confidences`` [drafts] in 0…1, or None without a confidence head.
+    ``confidences`` [drafts] in 0…1, or None without a confidence head; ``slots`` [block_size] are the
+    best tokens of all slots, also of one that proposes nothing.
     """
 
     tokens: list[int]
     logits: FloatArray
     confidences: FloatArray | None
+    slots: list[int]
 
 
 class Session:
@@ -44,6 +46,8 @@ class Session:
         self.llama = llama
         self.shape = shape
         self.injection = "unknown"
+        #: layers whose inputs are recorded beside the taps'
+        self.watched: tuple[int, ...] = ()
         self._paths = (target, draft)
         self._models: list[int] = []
         self._contexts: list[Context] = []
@@ -107,15 +111,17 @@ class Session:
         return bool(self.llama.llama_vocab_is_eog(self._vocab, token))
 
     def keep_features(self, wanted: bool) -> None:
-        """Ask the target to keep the layer inputs that the draft taps, or not to."""
-        for layer in set(self.taps):
+        """Ask the target to keep the layer inputs that the draft taps or that are watched, or not to."""
+        for layer in {*self.taps, *self.watched}:
             self.llama.llama_set_embeddings_layer_inp(self.target.handle, layer, wanted)
 
     def features(self, n_tokens: int) -> FloatArray:
         """The tapped layer inputs of the target's last batch: [tokens, taps × n_embd], float32."""
-        get = self.llama.llama_get_embeddings_layer_inp
-        parts = [rows(get(self.target.handle, layer), n_tokens, self.n_embd) for layer in self.taps]
-        return np.concatenate(parts, axis=1)
+        return np.concatenate([self._layer_input(layer, n_tokens) for layer in self.taps], axis=1)
+
+    def watched_inputs(self, n_tokens: int) -> FloatArray:
+        """The watched layer inputs of the target's last batch: [tokens, watched, n_embd], float32."""
+        return np.stack([self._layer_input(layer, n_tokens) for layer in self.watched], axis=1)
 
     def inject(self, features: FloatArray, position: int) -> None:
         """Give the draft the target's ``features`` of the tokens at ``position``…"""
@@ -142,10 +148,10 @@ class Session:
         if np.isnan(logits).any():
             raise InputError("The draft computes NaN; look for NaN or infinities in its tensors.")
         first = count - shape.drafts_per_block
-        logits = logits[first:]
+        slots = logits.argmax(axis=1).tolist()
         if confidences is not None:
             confidences = confidences[first:]
-        return Block([int(token) for token in logits.argmax(axis=1)], logits, confidences)
+        return Block(slots[first:], logits[first:], confidences, slots)
 
     def decode_target(self, tokens: Sequence[int], position: int, last_only: bool = False) -> FloatArray:
         """Decode ``tokens`` on the target, at most n_batch of them: logits [tokens or 1, vocabulary]."""
@@ -163,6 +169,10 @@ class Session:
     def clear(self) -> None:
         self.target.clear()
         self.draft.clear()
+
+    def _layer_input(self, layer: int, n_tokens: int) -> FloatArray:
+        pointer = self.llama.llama_get_embeddings_layer_inp(self.target.handle, layer)
+        return rows(pointer, n_tokens, self.n_embd)
 
     def _load(self, path: Path, role: str) -> int:
         params: Any = self.llama.model_params()

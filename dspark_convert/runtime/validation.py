@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,8 @@ from dspark_convert.errors import InputError, UsageError
 from dspark_convert.runtime.guard import Outcome, run_job
 from dspark_convert.runtime.library import Library, find_library
 from dspark_convert.runtime.precheck import precheck
+from dspark_convert.runtime.proof import RUN_CHECKS as PROOF_CHECKS
+from dspark_convert.runtime.proof import Proof
 from dspark_convert.runtime.report import Check, ValidationReport
 from dspark_convert.runtime.verdict import count_acceptance, judge_acceptance, judge_drafting, judge_lossless
 
@@ -27,34 +30,52 @@ def validate(
     draft: Path,
     target: Path,
     *,
+    reference: Path | None = None,
+    target_reference: Path | None = None,
     lib: Path | None = None,
     prompts: Sequence[str] | None = None,
     max_tokens: int = DEFAULT_MAX_TOKENS,
     timeout: float = DEFAULT_TIMEOUT,
+    memory: int | None = None,
     on_phase: Callable[[str], None] = lambda _phase: None,
 ) -> ValidationReport:
     """Check both files, then decode ``prompts`` (own texts if None) plainly and with the draft.
 
-    ``max_tokens`` tokens a prompt, ``timeout`` seconds for everything in llama.cpp, ``lib`` the
-    library file or its directory. Raises InputError for files that are no GGUF or have the wrong
-    role, EnvironmentFault if there is no library that can run a draft.
+    ``reference``: the draft's checkpoint, which the file is then compared with (``proof``);
+    ``target_reference``: the target's, to compare the features with as well. ``max_tokens`` tokens a prompt,
+    ``timeout`` seconds and ``memory`` bytes (None: ``memory_limit``) for everything in llama.cpp, ``lib`` the
+    library file or its directory. Raises
+    InputError for files that are no GGUF or have the wrong role and for a checkpoint that cannot be
+    computed, EnvironmentFault if there is no library that can run a draft or no PyTorch for a reference.
     """
+    proof = None if reference is None else Proof(draft, target, reference, target_reference)
     checks, shape = precheck(draft, target)
+    run_checks = RUN_CHECKS if proof is None else (*RUN_CHECKS, *PROOF_CHECKS)
+    if proof:
+        checks += proof.judge_files()
     if shape is None:
-        return ValidationReport({}, (*checks, *_skipped(RUN_CHECKS, "the files do not pass the checks before")))
+        return ValidationReport({}, (*checks, *_skipped(run_checks, "the files do not pass the checks before")))
     library = find_library(lib)
-    job = {
-        "library": str(library.path),
-        "target": str(target.resolve()),
-        "draft": str(draft.resolve()),
-        "shape": asdict(shape),
-        "prompts": list(default_prompts() if prompts is None else prompts),
-        "max_tokens": max_tokens,
-    }
-    outcome = run_job(job, timeout=timeout, on_phase=on_phase)
-    if outcome.result is None:
-        return ValidationReport(_describe(library, {}), (*checks, *_judge_failure(outcome)))
-    run = outcome.result
+    texts = list(default_prompts() if prompts is None else prompts)
+    with tempfile.TemporaryDirectory(prefix="dspark-") as directory:
+        job = {
+            "library": str(library.path),
+            "target": str(target.resolve()),
+            "draft": str(draft.resolve()),
+            "shape": asdict(shape),
+            "prompts": texts,
+            "max_tokens": max_tokens,
+            "memory": memory_limit((draft, target)) if memory is None else memory,
+            "record": {"directory": directory, "layers": proof.layers_to_record()} if proof else None,
+        }
+        outcome = run_job(job, timeout=timeout, on_phase=on_phase)
+        if outcome.result is None:
+            return ValidationReport(_describe(library, {}), (*checks, *_judge_failure(outcome, run_checks)))
+        run = outcome.result
+        proved: list[Check] = []
+        parity = None
+        if proof:
+            proved, parity = proof.judge_run(Path(directory), len(texts), run["taps"], on_phase)
     judged = (
         Check("load", "pass", f"llama.cpp runs the pair ({run['injection']} injection)"),
         judge_drafting(acceptance := count_acceptance(run["runs"], shape.drafts_per_block)),
@@ -62,7 +83,12 @@ def validate(
         judge_lossless(run["runs"]),
     )
     lossless = judged[-1].status == "pass"
-    return ValidationReport(_describe(library, run), (*checks, *judged), acceptance, lossless)
+    return ValidationReport(_describe(library, run), (*checks, *judged, *proved), acceptance, lossless, parity)
+
+
+def memory_limit(files: Sequence[Path]) -> int:
+    """Bytes that llama.cpp may allocate beside the mapped files: enough to hold all weights twice and more."""
+    return 2 * sum(path.stat().st_size for path in files) + 8 * 10**9
 
 
 def default_prompts() -> list[str]:
@@ -87,12 +113,12 @@ def read_prompts(path: Path) -> list[str]:
     return prompts
 
 
-def _judge_failure(outcome: Outcome) -> tuple[Check, ...]:
+def _judge_failure(outcome: Outcome, names: Sequence[str]) -> tuple[Check, ...]:
     """The checks of a run that ended early: what was reached passes, what stopped it fails."""
     reached = 0 if outcome.phase.startswith(("starting", "loading", "creating")) else 1
-    failed = Check(RUN_CHECKS[reached], "fail", outcome.fault)
+    failed = Check(names[reached], "fail", outcome.fault)
     passed = (Check("load", "pass", "llama.cpp loads the pair"),)[:reached]
-    return (*passed, failed, *_skipped(RUN_CHECKS[reached + 1 :], "llama.cpp did not get that far"))
+    return (*passed, failed, *_skipped(names[reached + 1 :], "llama.cpp did not get that far"))
 
 
 def _describe(library: Library, run: Mapping[str, Any]) -> dict[str, Any]:

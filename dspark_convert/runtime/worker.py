@@ -24,17 +24,20 @@ Tell = Callable[[str], None]
 def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Load a pair and decode every prompt plainly and with the draft; what happened, unjudged.
 
-    ``job``: library, target, draft (paths), shape (``DraftShape``), prompts, max_tokens.
+    ``job``: library, target, draft (paths), shape (``DraftShape``), prompts, max_tokens; where
+    wanted also memory (bytes) and record (directory and layers of the recordings to be made).
     """
     from dspark_convert.runtime.anchor import check_anchor_rule
     from dspark_convert.runtime.binding import Llama
     from dspark_convert.runtime.injection import probe_injection
+    from dspark_convert.runtime.recording import rounds_to_keep
     from dspark_convert.runtime.session import Session
     from dspark_convert.runtime.shape import DraftShape
 
     tell("loading the library")
     llama = Llama(Path(job["library"]))
     shape = DraftShape(**job["shape"])
+    _limit_memory(job.get("memory"))
     with Session(llama, Path(job["target"]), Path(job["draft"]), shape) as session:
         tell("loading the target")
         session.load_target()
@@ -53,25 +56,35 @@ def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
         tell("probing how the draft takes the target's features")
         probe_injection(session)
         check_anchor_rule(session)
+        record = job.get("record")
+        if record:
+            session.watched = tuple(sorted({*session.taps, *record["layers"]}))
+            record["rounds"] = rounds_to_keep(len(prompts), shape.drafts_per_block, session.target.n_vocab)
         runs = []
-        for number, prompt in enumerate(prompts, 1):
-            tell(f"decoding prompt {number} of {len(prompts)}")
-            runs.append(_run_prompt(session, prompt, job["max_tokens"]))
+        for number, prompt in enumerate(prompts):
+            tell(f"decoding prompt {number + 1} of {len(prompts)}")
+            runs.append(_run_prompt(session, prompt, job["max_tokens"], record, number))
         return {
             "model_params": llama.model_layout.name,
             "context_params": llama.context_layout.name,
             "injection": session.injection,
+            "taps": session.taps,
             "vocab_size": session.target.n_vocab,
             "runs": runs,
         }
 
 
-def _run_prompt(session: Any, prompt: list[int], max_tokens: int) -> dict[str, Any]:
+def _run_prompt(
+    session: Any, prompt: list[int], max_tokens: int, record: dict[str, Any] | None, number: int
+) -> dict[str, Any]:
     from dspark_convert.runtime.decode import decode_plain, decode_with_draft, measure_noise
+    from dspark_convert.runtime.recording import make_recording
 
     plain = decode_plain(session, prompt, max_tokens)
     noise = measure_noise(session, prompt, plain)
-    drafted = decode_with_draft(session, prompt, len(plain.tokens))
+    drafted = decode_with_draft(session, prompt, len(plain.tokens), record=record["rounds"] if record else 0)
+    if record:
+        make_recording(session, drafted, prompt).write(Path(record["directory"]), number)
     return {
         "prompt_tokens": len(prompt),
         "plain": plain.tokens,
@@ -110,6 +123,21 @@ def _end_with_parent() -> None:
         while os.read(0, 1):
             pass
     os._exit(1)
+
+
+def _limit_memory(limit: int | None) -> None:
+    """Let this process allocate at most ``limit`` bytes; mapped model files and reserved addresses do not count.
+
+    So a GPU's driver may reserve what it likes. Where the system has no such limit nothing happens.
+    """
+    if limit is None:
+        return
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def _no_core_dump() -> None:

@@ -26,7 +26,7 @@ def record(job: dict[str, Any]) -> dict[str, Any]:
         prompt = session.tokenize(job["prompt"])
         plain = decode_plain(session, prompt, job["n_tokens"])
         noise = measure_noise(session, prompt, plain)
-        run = decode_with_draft(session, prompt, job["n_tokens"], record=True)
+        run = decode_with_draft(session, prompt, job["n_tokens"], record=job["n_tokens"])
         rounds = []
         for entry in run.rounds:
             assert entry.block is not None

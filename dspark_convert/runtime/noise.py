@@ -1,0 +1,60 @@
+"""How far llama.cpp may be from the reference: what its arithmetic alone explains, measured by type.
+
+On the CPU llama.cpp rounds the activations to the type (or the partner type) of the weights that they
+are multiplied with: F16 to F16, BF16 to BF16, Q8_0 and the 4 and 5 bit types to Q8_0, the k-quants to Q8_K.
+The reference computes with the same weights and exact activations; the difference between both is
+this rounding, and everything else is a mistake. ``python -m benchmarks.noise`` measures it;
+docs/validation.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dspark_convert.ggufio.types import GGMLType
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """``logits``: largest difference over the logits' deviation; ``confidence``: largest difference, of 0…1."""
+
+    type_name: str
+    logits: float
+    confidence: float
+
+
+#: FACTOR times the largest difference measured, rounded up
+FACTOR = 3
+
+EXACT = Tolerance("F32", 1e-4, 2e-5)
+TOLERANCES = {
+    GGMLType.F32: EXACT,
+    GGMLType.F16: Tolerance("F16", 1e-2, 3e-3),
+    GGMLType.BF16: Tolerance("BF16", 8e-2, 2e-2),
+    GGMLType.Q8_0: Tolerance("Q8_0", 0.15, 4e-2),
+}
+#: all other types: their partners are 8-bit types too
+COARSEST = Tolerance("below 8 bits", 0.2, 5e-2)
+
+
+def tolerance_for(types: Iterable[GGMLType | int]) -> Tolerance:
+    """The tolerance of a network whose matrices have ``types``: that of the noisiest."""
+    found = [TOLERANCES.get(GGMLType(kind), COARSEST) for kind in types]
+    return max(found, key=lambda tolerance: tolerance.logits, default=EXACT)
+
+
+#: largest difference of a layer input over its deviation, by the noisiest type of the target's matrices:
+#: here the target's own rounding counts too, because the PyTorch target is not rounded
+TARGET_TOLERANCES = {
+    GGMLType.F32: 1e-4,
+    GGMLType.F16: 1e-2,
+    GGMLType.BF16: 8e-2,
+    GGMLType.Q8_0: 0.15,
+}
+TARGET_COARSEST = 1.0
+
+
+def target_tolerance(types: Iterable[GGMLType | int]) -> float:
+    """The tolerance of the layer inputs of a target whose matrices have ``types``."""
+    return max((TARGET_TOLERANCES.get(GGMLType(kind), TARGET_COARSEST) for kind in types), default=1e-4)

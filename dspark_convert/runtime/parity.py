@@ -1,0 +1,163 @@
+"""Compare what llama.cpp computed with what the reference computes, block position by block position.
+
+The reference gets the target's features from the layers that the checkpoint names and sees the block as
+the checkpoint describes it; only the tokens are llama.cpp's, so that one early flip does not cascade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dspark_convert.runtime.recording import Recording
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dspark_convert.reference.draft import Reference
+    from dspark_convert.reference.target import TargetReference
+
+
+@dataclass(frozen=True)
+class Position:
+    """One draft position, 0 the first proposal, over all blocks.
+
+    ``max_abs`` is the largest difference of a logit, ``relative`` the same over the standard deviation of
+    the reference's logits there; ``argmax_agree`` the share of blocks in which both prefer the same token.
+    """
+
+    position: int
+    max_abs: float
+    relative: float
+    argmax_agree: float
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One tap: the layer inputs that the file's tap and the checkpoint's gave for the same tokens.
+
+    ``relative`` is the largest difference over the deviation of the checkpoint's tap; None where the target
+    does not offer one of them, or one has fewer taps. ``target_relative`` is the same between llama.cpp's
+    layer input and the PyTorch target's.
+    """
+
+    file_tap: int | None
+    reference_tap: int | None
+    relative: float | None
+    target_relative: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``blocks`` compared; ``confidence_max_abs`` is None if one side has no confidence."""
+
+    blocks: int
+    positions: tuple[Position, ...]
+    confidence_max_abs: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "positions": [asdict(position) for position in self.positions],
+            "confidence_max_abs": self.confidence_max_abs,
+        }
+
+
+class _Tally:
+    """Running figures of one draft position."""
+
+    def __init__(self) -> None:
+        self.max_abs = self.sum = self.squares = 0.0
+        self.count = self.blocks = self.agree = 0
+
+    def add(self, got: NDArray[Any], want: NDArray[Any]) -> None:
+        finite = np.isfinite(want)
+        apart = np.abs(got[finite] - want[finite])
+        same = np.array_equal(got[~finite], want[~finite])
+        self.max_abs = max(self.max_abs, float(apart.max(initial=0.0)) if same else float("inf"))
+        self.sum += float(want[finite].sum())
+        self.squares += float((want[finite] ** 2).sum())
+        self.count += int(finite.sum())
+        self.blocks += 1
+        self.agree += int(got.argmax() == want.argmax())
+
+    def position(self, number: int) -> Position:
+        mean = self.sum / max(self.count, 1)
+        deviation = max(self.squares / max(self.count, 1) - mean**2, 0.0) ** 0.5
+        relative = self.max_abs / deviation if deviation else float("inf") if self.max_abs else 0.0
+        return Position(number, self.max_abs, relative, self.agree / max(self.blocks, 1))
+
+
+def compare_blocks(recordings: Iterable[Recording], references: Sequence[Reference]) -> list[Comparison]:
+    """Every recorded block against every reference; only positions that both sides draft are compared.
+
+    All references are of one checkpoint. Raises ValueError if a block does not fit it.
+    """
+    facts = references[0].facts
+    proposals = facts.slots - facts.first_slot
+    tallies: list[list[_Tally]] = [[_Tally() for _ in range(proposals)] for _ in references]
+    confidence: list[float | None] = [None for _ in references]
+    blocks = 0
+    for recording in recordings:
+        for index, position in enumerate(recording.positions.tolist()):
+            blocks += 1
+            features = recording.features(facts.taps, position)
+            chosen = _fit(recording.slots[index].tolist(), facts.slots, facts.mask_token_id)
+            for number, reference in enumerate(references):
+                block = reference.block(features, int(recording.anchors[index]), chosen)
+                want = block.logits[facts.first_slot :]
+                for tally, ours, theirs in zip(tallies[number], recording.logits[index], want, strict=False):
+                    tally.add(ours.astype(theirs.dtype), theirs)
+                if block.confidence is not None and recording.confidences.size:
+                    apart = _apart(recording.confidences[index], block.confidence[facts.first_slot :])
+                    confidence[number] = max(confidence[number] or 0.0, apart)
+    return [
+        Comparison(blocks, tuple(tally.position(i) for i, tally in enumerate(row) if tally.blocks), value)
+        for row, value in zip(tallies, confidence, strict=True)
+    ]
+
+
+def compare_features(
+    recordings: Sequence[Recording], file_taps: Sequence[int], taps: Sequence[int], target: TargetReference | None
+) -> list[Feature]:
+    """Tap by tap; ``target`` is the PyTorch target that llama.cpp's layer inputs are compared with, or None."""
+    streams = [target.run(recording.tokens.tolist())[0] for recording in recordings] if target else None
+    features = []
+    for index in range(max(len(file_taps), len(taps))):
+        ours = file_taps[index] if index < len(file_taps) else None
+        theirs = taps[index] if index < len(taps) else None
+        want = _inputs(recordings, theirs)
+        target_relative = None
+        if streams is not None and want is not None and theirs is not None and theirs < len(streams[0]):
+            target_relative = _relative(want, np.concatenate([stream[theirs] for stream in streams]))
+        features.append(Feature(ours, theirs, _relative(_inputs(recordings, ours), want), target_relative))
+    return features
+
+
+def _inputs(recordings: Sequence[Recording], layer: int | None) -> NDArray[Any] | None:
+    """The layer's inputs for all tokens of all prompts, [tokens, n_embd]; None if it was not recorded."""
+    if layer is None or layer not in recordings[0].layers:
+        return None
+    return np.concatenate([recording.features((layer,), len(recording.tokens)) for recording in recordings])
+
+
+def _relative(got: NDArray[Any] | None, want: NDArray[Any] | None) -> float | None:
+    if got is None or want is None:
+        return None
+    if got.shape != want.shape:
+        return float("inf")
+    apart, deviation = float(np.abs(got - want).max(initial=0.0)), float(want.std())
+    return apart / deviation if deviation else float("inf") if apart else 0.0
+
+
+def _apart(got: NDArray[Any], want: NDArray[Any]) -> float:
+    count = min(len(got), len(want))
+    apart = np.abs(got[:count] - want[:count]).max(initial=0.0)
+    return float(apart) if np.isfinite(apart) else float("inf")
+
+
+def _fit(chosen: list[int], slots: int, filler: int) -> list[int]:
+    """``chosen`` cut or filled to ``slots``; a filled slot lies behind every one that is compared."""
+    return [*chosen[:slots], *[filler] * (slots - len(chosen))]

@@ -1,0 +1,140 @@
+"""Judge a comparison with the reference: the checks "features", "parity" and "confidence". Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dspark_convert.runtime.noise import Tolerance
+from dspark_convert.runtime.parity import Comparison, Feature
+from dspark_convert.runtime.report import Check, finite
+from dspark_convert.runtime.suspects import Evidence, describe_taps, find_suspects
+
+if TYPE_CHECKING:
+    from dspark_convert.reference.facts import Facts
+
+
+@dataclass
+class Parity:
+    """``held``: llama.cpp against the checkpoint as the file's types hold it, which is what is judged;
+    ``unrounded``: against the checkpoint itself, where that differs: what the file's types cost.
+
+    ``tokens`` had their features compared; ``offered`` are the layer inputs that the target hands out;
+    ``proven`` tells whether the checks "metadata" and "values" passed.
+    """
+
+    facts: Facts
+    tolerance: Tolerance
+    target_tolerance: float
+    tokens: int
+    features: Sequence[Feature]
+    offered: Collection[int]
+    proven: tuple[bool, bool]
+    held: Comparison | None = None
+    unrounded: Comparison | None = None
+    suspects: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``parity`` object of ``dspark-validate/1``; figures that are not finite are null."""
+        held = self.held or Comparison(0, (), None)
+        document = {
+            "type": self.tolerance.type_name,
+            "tolerance": self.tolerance.logits,
+            "blocks": held.blocks,
+            **held.to_json(),
+            "confidence_tolerance": self.tolerance.confidence,
+            "features": [asdict(feature) for feature in self.features],
+            "unrounded": self.unrounded.to_json() if self.unrounded else None,
+            "suspects": list(self.suspects),
+        }
+        result: dict[str, Any] = finite(document)
+        return result
+
+
+def judge_parity(parity: Parity, impossible: str = "") -> list[Check]:
+    """The three checks; ``impossible`` says why there was nothing to compare. Sets ``parity.suspects``."""
+    parity.suspects = find_suspects(_evidence(parity))
+    features = _judge_features(parity)
+    if parity.held is None:
+        skipped = Check("confidence", "skip", "nothing was compared")
+        return [features, Check("parity", "fail", f"nothing was compared: {impossible}"), skipped]
+    return [features, _judge_logits(parity, parity.held), _judge_confidence(parity, parity.held)]
+
+
+def _evidence(parity: Parity) -> Evidence:
+    held = parity.held or Comparison(0, (), None)
+    stated, values = parity.proven
+    return Evidence(
+        relative=[position.relative for position in held.positions],
+        tolerance=parity.tolerance.logits,
+        confidence=held.confidence_max_abs,
+        confidence_tolerance=parity.tolerance.confidence,
+        file_taps=_taps(parity, "file_tap"),
+        taps=_taps(parity, "reference_tap"),
+        stated=stated,
+        values=values,
+        target_relative=_worst_target(parity),
+        target_tolerance=parity.target_tolerance,
+    )
+
+
+def _taps(parity: Parity, side: str) -> list[int]:
+    return [tap for feature in parity.features if (tap := getattr(feature, side)) is not None]
+
+
+def _worst_target(parity: Parity) -> float | None:
+    return max((f.target_relative for f in parity.features if f.target_relative is not None), default=None)
+
+
+def _judge_features(parity: Parity) -> Check:
+    ours, theirs = _taps(parity, "file_tap"), _taps(parity, "reference_tap")
+    if beyond := [tap for tap in theirs if tap not in parity.offered]:
+        text = f"the checkpoint taps the input of layer {beyond[0]}, but the target offers 0 to {max(parity.offered)}"
+        return Check("features", "fail", text)
+    if ours != theirs:
+        apart = [f"tap {i}: {f.relative:.2g}" for i, f in enumerate(parity.features) if f.relative]
+        return Check("features", "fail", "; ".join([describe_taps(ours, theirs), *apart]))
+    text = f"the inputs of layers {theirs} for {parity.tokens} tokens"
+    worst = _worst_target(parity)
+    if worst is None:
+        return Check("features", "pass", f"{text}, as the checkpoint taps them")
+    if worst > parity.target_tolerance:
+        text += f" are up to {worst:.2g} of their deviation away from the PyTorch target's"
+        return Check("features", "fail", f"{text} ({parity.target_tolerance:.2g} is allowed)")
+    return Check("features", "pass", f"{text} are the PyTorch target's to within {worst:.2g} of their deviation")
+
+
+def _judge_logits(parity: Parity, held: Comparison) -> Check:
+    tolerance, proposals = parity.tolerance, parity.facts.slots - parity.facts.first_slot
+    if not held.blocks:
+        return Check("parity", "fail", "no block was drafted, so nothing was compared; give other prompts")
+    worst = max(held.positions, key=lambda position: position.relative)
+    agree = sum(position.argmax_agree for position in held.positions) / len(held.positions)
+    text = (
+        f"the logits of {held.blocks} blocks differ from the checkpoint's by at most {worst.relative:.2g} of their"
+        f" deviation (position {worst.position}; {tolerance.logits:.2g} is allowed for {tolerance.type_name});"
+        f" the best token is the same in {agree:.1%}"
+    )
+    if parity.unrounded:
+        cost = max(position.relative for position in parity.unrounded.positions)
+        text += f"; from the unrounded checkpoint {cost:.2g}"
+    if not worst.relative <= tolerance.logits:
+        return Check("parity", "fail", "; ".join([text, *parity.suspects]))
+    if len(held.positions) < proposals:
+        text += f"; the file drafts only {len(held.positions)} of the checkpoint's {proposals} positions"
+        return Check("parity", "fail", text)
+    return Check("parity", "pass", text)
+
+
+def _judge_confidence(parity: Parity, held: Comparison) -> Check:
+    apart, allowed = held.confidence_max_abs, parity.tolerance.confidence
+    if apart is None:
+        if parity.facts.has_confidence_head:
+            return Check("confidence", "fail", "the checkpoint has a confidence head, but the file gives no confidence")
+        return Check("confidence", "pass", "the checkpoint has no confidence head")
+    text = f"differs from the checkpoint's by at most {apart:.2g} ({allowed:.2g} is allowed)"
+    if apart <= allowed:
+        return Check("confidence", "pass", text)
+    logits_agree = all(position.relative <= parity.tolerance.logits for position in held.positions)
+    return Check("confidence", "fail", "; ".join([text, *(parity.suspects if logits_agree else ())]))

@@ -1,0 +1,143 @@
+"""What the checkpoint adds to a validation: does the file say, hold and compute what the checkpoint does?
+
+``judge_files`` needs the two files alone, ``judge_run`` also what llama.cpp computed (``recording``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dspark_convert.errors import EnvironmentFault, InputError, UsageError
+from dspark_convert.ggufio.reader import open_gguf
+from dspark_convert.pair import TAPPABLE_AT_END
+from dspark_convert.runtime.parity import compare_blocks, compare_features
+from dspark_convert.runtime.recording import Recording, read_recording
+from dspark_convert.runtime.report import Check
+from dspark_convert.runtime.stated import check_stated
+from dspark_convert.runtime.values import Values, compare_values
+from dspark_convert.target import open_target_gguf
+
+if TYPE_CHECKING:
+    from dspark_convert.reference.draft import Reference
+    from dspark_convert.runtime.parity_verdict import Parity
+
+#: checks that a reference adds: of the files, and of the run
+FILE_CHECKS = ("metadata", "values")
+RUN_CHECKS = ("features", "parity", "confidence")
+
+#: what the reference needs, all in the extra ``validate``
+NEEDED = ("torch", "safetensors", "gguf")
+
+
+def missing_packages() -> list[str]:
+    """The packages that the reference needs and that are not installed."""
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
+class Proof:
+    """The checkpoint in ``directory`` against the file ``draft``.
+
+    ``target_directory`` is the target's own checkpoint, or None. Raises EnvironmentFault without PyTorch,
+    UsageError for a directory that does not exist, InputError for a checkpoint that the reference cannot
+    compute.
+    """
+
+    def __init__(self, draft: Path, target: Path, directory: Path, target_directory: Path | None) -> None:
+        if missing := missing_packages():
+            raise EnvironmentFault(
+                f"A comparison with the checkpoint needs {', '.join(missing)}, which is not installed;"
+                " install it with: pip install 'dspark-convert[validate]'."
+            )
+        from dspark_convert.reference.draft import expected_shapes
+        from dspark_convert.reference.facts import read_facts
+        from dspark_convert.reference.target import TargetReference
+        from dspark_convert.reference.weights import EMBED, HEAD, check_shapes, read_tensors
+
+        for path in filter(None, (directory, target_directory)):
+            if not path.is_dir():
+                raise UsageError(f"There is no directory {path}; name the one that holds the checkpoint.")
+        self._paths = (draft, target)
+        self._directory = directory
+        try:
+            self.facts = read_facts(directory)
+            self._tensors = read_tensors(directory)
+            # Its tables may be left to the target.
+            shapes = expected_shapes(self.facts, self._tensors)
+            wanted = {name: shapes[name] for name in shapes if name in self._tensors or name not in (EMBED, HEAD)}
+            check_shapes(directory, self._tensors, wanted)
+            self._target = TargetReference.load(target_directory) if target_directory else None
+        except ValueError as fault:
+            raise InputError(str(fault)) from fault
+        self._values = Values()
+        self._offered = _offered_layers(target)
+
+    def judge_files(self) -> list[Check]:
+        """The checks "metadata" and "values"."""
+        draft, target = self._paths
+        with open_gguf(draft) as ours, open_gguf(target) as theirs:
+            self._values = compare_values(ours, theirs, self._tensors, self.facts)
+            self._target_types = {tensor.type for tensor in theirs.tensors if len(tensor.shape) > 1}
+            checks = [check_stated(ours, theirs, self.facts), self._values.check()]
+        self._proven = (checks[0].status != "fail", checks[1].status != "fail")
+        return checks
+
+    def layers_to_record(self) -> list[int]:
+        """The layer inputs that the checkpoint's taps name, as far as the target offers them."""
+        return sorted({tap for tap in self.facts.taps if tap in self._offered})
+
+    def judge_run(
+        self, directory: Path, n_prompts: int, file_taps: Sequence[int], on_phase: Callable[[str], None]
+    ) -> tuple[list[Check], Parity]:
+        """The checks "features", "parity" and "confidence" of the recordings in ``directory``."""
+        from dspark_convert.runtime.noise import target_tolerance, tolerance_for
+        from dspark_convert.runtime.parity_verdict import Parity, judge_parity
+
+        recordings = [read_recording(directory, number) for number in range(n_prompts)]
+        on_phase("computing the same in PyTorch")
+        features = compare_features(recordings, file_taps, self.facts.taps, self._target)
+        parity = Parity(
+            facts=self.facts,
+            tolerance=tolerance_for(self._values.multiplied),
+            target_tolerance=target_tolerance(self._target_types),
+            tokens=sum(len(recording.tokens) for recording in recordings),
+            features=features,
+            offered=self._offered,
+            proven=self._proven,
+        )
+        if any(tap not in self._offered for tap in self.facts.taps):
+            return judge_parity(parity, "the target does not offer the layers that the checkpoint taps"), parity
+        try:
+            held, *unrounded = compare_blocks(self._with_progress(recordings, on_phase), self._references())
+        except ValueError as fault:
+            return judge_parity(parity, f"it cannot be computed: {fault}"), parity
+        parity.held, parity.unrounded = held, unrounded[0] if unrounded else None
+        return judge_parity(parity), parity
+
+    def _references(self) -> list[Reference]:
+        """The checkpoint as the file holds it, and as it is if that differs."""
+        from dspark_convert.reference.draft import Reference
+        from dspark_convert.reference.weights import EMBED, HEAD
+
+        values = self._values
+        found = [Reference.load(self._directory, embed=values.embed, head=values.head, weights=values.held)]
+        if values.rounded:
+            embed = None if EMBED in self._tensors else values.embed
+            head = None if HEAD in self._tensors else values.head
+            found.append(Reference.load(self._directory, embed=embed, head=head))
+        return found
+
+    @staticmethod
+    def _with_progress(recordings: Sequence[Recording], on_phase: Callable[[str], None]) -> Any:
+        for number, recording in enumerate(recordings, 1):
+            on_phase(f"computing the same in PyTorch, prompt {number} of {len(recordings)}")
+            yield recording
+
+
+def _offered_layers(target: Path) -> range:
+    """The layer inputs that llama.cpp hands out of this target."""
+    model = open_target_gguf(target)
+    name = model.architecture.replace("-", "").replace("_", "")
+    return range((model.n_layer or 0) + (name in TAPPABLE_AT_END))

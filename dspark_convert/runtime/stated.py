@@ -1,0 +1,130 @@
+"""Does the file's metadata say what the checkpoint says? Rules for what numbers show badly or not at all.
+
+A wrong epsilon moves the logits by less than the noise of every type but F32; a context length moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.runtime.report import Check
+
+if TYPE_CHECKING:
+    from dspark_convert.reference.facts import Facts
+
+#: keys of a dflash file that a plain Qwen3 draft may have; any other changes what is computed
+KNOWN = frozenset(
+    "attention.causal attention.head_count attention.head_count_kv attention.key_length"
+    " attention.layer_norm_rms_epsilon attention.sliding_window attention.value_length block_count block_size"
+    " context_length embedding_length feed_forward_length has_confidence_head hidden_activation"
+    " rope.dimension_count rope.dimension_sections rope.freq_base rope.scaling.type sample_from_anchor"
+    " target_layers vocab_size".split()
+)
+
+#: our own keys, which repeat the runtime's -> the fact
+REPEATED = {
+    "dspark.block_size": "block_size",
+    "dspark.target_layers": "taps",
+    "dspark.mask_token_id": "mask_token_id",
+    "dspark.sample_from_anchor": "sample_from_anchor",
+    "dspark.markov_rank": "markov_rank",
+    "dspark.has_confidence_head": "has_confidence_head",
+}
+
+
+def check_stated(draft: GGUFFile, target: GGUFFile, facts: Facts) -> Check:
+    """The check "metadata": the file's keys against the checkpoint's facts, its tokens against the target's."""
+    if draft.metadata.get("general.architecture") != "dflash":
+        return Check("metadata", "skip", "only the dflash layout is compared")
+    problems = [*_compare(draft, facts), *_compare_repeated(draft, facts), *_compare_tokenizer(draft, target, facts)]
+    if problems:
+        return Check("metadata", "fail", "; ".join(problems))
+    text = "block, anchor rule, taps, mask token, heads, epsilon, RoPE, context and tokens are the checkpoint's"
+    return Check("metadata", "pass", text)
+
+
+def _compare(file: GGUFFile, facts: Facts) -> Iterator[str]:
+    """One sentence for each key that says something else than the checkpoint."""
+    head_dim = facts.head_dim
+    derived = facts.hidden_size // facts.n_head  # llama.cpp's head size where the keys are absent
+    # key, what an absent key means to llama.cpp, what the checkpoint says
+    rows: list[tuple[str, Any, Any]] = [
+        ("block_size", None, facts.block_size),
+        ("sample_from_anchor", True, facts.sample_from_anchor),
+        ("target_layers", None, list(facts.taps)),
+        ("has_confidence_head", True, facts.has_confidence_head),
+        ("attention.causal", False, facts.causal),
+        ("block_count", None, facts.n_layer),
+        ("embedding_length", None, facts.hidden_size),
+        ("feed_forward_length", None, facts.intermediate_size),
+        ("context_length", None, facts.context_length),
+        ("attention.head_count", None, facts.n_head),
+        ("attention.head_count_kv", facts.n_head, facts.n_head_kv),
+        ("attention.key_length", derived, head_dim),
+        ("attention.value_length", derived, head_dim),
+        ("attention.layer_norm_rms_epsilon", None, float(np.float32(facts.rms_norm_eps))),
+        ("rope.freq_base", 10000.0, float(np.float32(facts.rope_theta))),
+        ("rope.dimension_count", head_dim, head_dim),
+        ("rope.scaling.type", "none", "none"),
+        ("attention.sliding_window", 0, 0),
+        ("hidden_activation", "silu", "silu"),
+        ("vocab_size", facts.vocab_size, facts.vocab_size),
+    ]
+    if not facts.markov_rank and not facts.sample_from_anchor:
+        # without a Markov head llama.cpp reads from slot 1, whatever the flag says
+        rows = [row for row in rows if row[0] not in ("sample_from_anchor", "has_confidence_head")]
+    for name, absent, said in rows:
+        key = f"dflash.{name}"
+        found = _plain(file.metadata.get(key, absent))
+        if found != said or isinstance(found, bool) != isinstance(said, bool):
+            yield f"{key} is {_show(found)}, but the checkpoint has {_show(said)}"
+    mask = file.metadata.get("tokenizer.ggml.mask_token_id")
+    if mask != facts.mask_token_id:
+        yield f"tokenizer.ggml.mask_token_id is {_show(mask)}, but the checkpoint has {facts.mask_token_id}"
+    sections = _plain(file.metadata.get("dflash.rope.dimension_sections", []))
+    if any(sections) and sections != [head_dim // 2, 0, 0, 0][: len(sections)]:
+        yield f"dflash.rope.dimension_sections is {sections}, but a draft rotates all {head_dim // 2} pairs as one"
+    for key in file.metadata:
+        if key.startswith("dflash.") and key.removeprefix("dflash.") not in KNOWN:
+            yield f"{key} is {_show(_plain(file.metadata[key]))}, but the checkpoint has nothing of the kind"
+
+
+def _compare_repeated(file: GGUFFile, facts: Facts) -> Iterator[str]:
+    for key, name in REPEATED.items():
+        said = _plain(getattr(facts, name))
+        if key in file.metadata and (found := _plain(file.metadata[key])) != said:
+            if key == "dspark.markov_rank" and not said:
+                continue  # the head of zeros of a draft that has none
+            yield f"{key} is {_show(found)}, but the checkpoint has {_show(said)}"
+    style = file.metadata.get("dspark.rope_style", "neox")
+    if style != "neox":
+        yield f"dspark.rope_style is {_show(style)}, but the checkpoint rotates NeoX pairs"
+
+
+def _compare_tokenizer(draft: GGUFFile, target: GGUFFile, facts: Facts) -> Iterator[str]:
+    for part in ("tokens", "token_type"):
+        key = f"tokenizer.ggml.{part}"
+        ours, theirs = draft.metadata.get(key, ()), target.metadata.get(key, ())
+        if len(ours) != facts.vocab_size and part == "tokens":
+            yield f"{key} has {len(ours):,} entries, but the checkpoint {facts.vocab_size:,}"
+        if len(ours) != len(theirs):
+            yield f"{key} has {len(ours):,} entries, but the target {len(theirs):,}"
+        different = [index for index, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b]
+        if different:
+            yield f"{key} differs from the target's in {len(different):,} entries, the first is {different[0]}"
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "absent"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
