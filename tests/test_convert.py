@@ -39,6 +39,12 @@ def test_default_name(name: str, file: str, pair: Pair) -> None:
     assert len(file.encode()) < 255
 
 
+def test_a_draft_without_any_markov_head_is_called_dflash(pair: Pair) -> None:
+    pair.config({"markov_rank": 0, "enable_confidence_head": False, "sample_from_anchor": False})
+    pair.tensors(lambda tensors: [tensors.pop(n) for n in list(tensors) if n.startswith(("markov_", "confidence_"))])
+    assert prepare(request(pair)).path == Path("dflash-target-BF16.gguf")
+
+
 def test_the_repositorys_name_beats_the_directorys(pair: Pair) -> None:
     cache = pair.root / "models--Qwen--Qwen3-8B" / "snapshots" / ("0" * 40)
     cache.parent.mkdir(parents=True)

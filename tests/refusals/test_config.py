@@ -114,6 +114,8 @@ CASES = [
     value("block_size", 0, "1 to 1024"),
     value("block_size", 2**31, "1 to 1024"),
     value("block_size", "7", "an integer"),
+    # the tensors that hang on it are neither missing nor in the way
+    value("markov_rank", "16", "an integer"),
     Case(
         "block of the anchor alone",
         config(block_size=1, sample_from_anchor=False),
