@@ -84,12 +84,15 @@ def open_target(request: Request) -> Target | None:
     return open_target_gguf(request.target_gguf) if request.target_gguf is not None else None
 
 
-def write(prepared: Prepared, *, force: bool, progress: Callable[[int, int], None] | None = None) -> Written:
+def write(
+    prepared: Prepared, *, force: bool, strict: bool = False, progress: Callable[[int, int], None] | None = None
+) -> Written:
     """Write a prepared conversion; raises as ``ggufio.writer.write`` does."""
     from dspark_convert.ggufio.writer import write as write_gguf
 
     assert prepared.path is not None  # noqa: S101 - prepare() without dry_run always sets it
-    return write_gguf(prepared.path, prepared.plan.metadata, prepared.plan.tensors, force=force, progress=progress)
+    plan = prepared.plan
+    return write_gguf(prepared.path, plan.metadata, plan.tensors, force=force, strict=strict, progress=progress)
 
 
 def _require_model(model: Path) -> None:

@@ -117,7 +117,8 @@ def convert(
             advance(written - done)
             done = written
 
-        result = write(prepared, force=force, progress=progress)
+        result = write(prepared, force=force, strict=strict, progress=progress)
+    out.findings(result.findings)
     report = None
     _show_result(out, prepared, result, target_gguf)
     if verify:
@@ -151,7 +152,7 @@ def _document(prepared: Prepared, result: Written | None, report: ValidationRepo
                 for job in plan.tensors
             ],
         },
-        "findings": [finding.to_json() for finding in plan.findings],
+        "findings": [finding.to_json() for finding in (*plan.findings, *(result.findings if result else ()))],
         "output": None
         if result is None
         else {"path": str(result.path), "bytes": result.nbytes, "sha256": result.sha256},

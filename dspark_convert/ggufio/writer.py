@@ -12,11 +12,14 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from dspark_convert.errors import EnvironmentFault, InputError
+from dspark_convert.findings import Finding, warning
 from dspark_convert.ggufio.encode import alignment_of, encode_header, padded
 from dspark_convert.ggufio.output import check_output, exists_already, output_faults
 from dspark_convert.ggufio.types import KV
@@ -32,11 +35,13 @@ WRITE_BYTES = 1 << 19
 
 @dataclass(frozen=True)
 class Written:
-    """The finished file; ``sha256`` in hexadecimal, of all its bytes."""
+    """The finished file; ``sha256`` in hexadecimal, of all its bytes. ``findings`` are warnings
+    about values, which only the writing sees."""
 
     path: Path
     nbytes: int
     sha256: str
+    findings: tuple[Finding, ...] = ()
 
 
 def write(
@@ -45,6 +50,7 @@ def write(
     jobs: Sequence[TensorJob],
     *,
     force: bool = False,
+    strict: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Written:
     """Write ``metadata`` and the tensors of ``jobs`` to ``path``.
@@ -54,10 +60,14 @@ def write(
     the temporary file is to be removed then.
 
     Raises UsageError if ``path`` cannot be the output or exists without ``force``; InputError for
-    what GGUF cannot hold, a bad source, and values that are not finite (all tensors are looked at
-    first, one finding for each); EnvironmentFault if the disk is full or cannot be written.
+    what GGUF cannot hold, a bad source or one that changes meanwhile, and values that are not
+    finite (all tensors are looked at first, one finding for each), with ``strict`` also for a
+    matrix of zeros; EnvironmentFault if the disk is full or cannot be written.
     """
-    check_output(path, {job.source.path for job in jobs if job.source}, force)
+    sources = sorted({job.source.path for job in jobs if job.source})
+    check_output(path, sources, force)
+    before = _stamps(sources)
+    zero: list[Finding] = []
     header, offsets = encode_header(metadata, jobs)
     alignment = alignment_of(metadata)
     total = len(header)
@@ -84,11 +94,15 @@ def write(
         try:
             put(header)
             for job in jobs:
-                for block in blocks(job, check):
+                for block in _told_if_zero(job, blocks(job, check), zero):
                     put(block)
                 put(bytes(padded(job.nbytes, alignment) - job.nbytes))
             if check:
                 raise _not_finite(path, check)
+            if changed := [source for source, stamp in before.items() if _stamps([source])[source] != stamp]:
+                raise InputError(f"{changed[0]} changed while it was read; convert again when nothing writes to it")
+            if zero and strict:
+                raise InputError(f"{path} was not written: matrices are all zero", findings=zero)
             with output_faults(path):
                 os.fsync(descriptor)
         finally:
@@ -98,7 +112,32 @@ def write(
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
-    return Written(path, total, digest.hexdigest())
+    return Written(path, total, digest.hexdigest(), tuple(zero))
+
+
+def _stamps(sources: Iterable[Path]) -> dict[Path, tuple[int, ...] | None]:
+    """What tells a file from its later states; None if it is not there."""
+    stamps: dict[Path, tuple[int, ...] | None] = {}
+    for source in sources:
+        try:
+            status = source.stat()
+        except OSError:
+            stamps[source] = None
+        else:
+            stamps[source] = status.st_ino, status.st_size, status.st_mtime_ns
+    return stamps
+
+
+def _told_if_zero(job: TensorJob, pieces: Iterator[memoryview], findings: list[Finding]) -> Iterator[memoryview]:
+    """Pass ``pieces`` on; a matrix without a single value is what a download leaves that was never finished."""
+    zero = job.source is not None and len(job.shape) > 1
+    for piece in pieces:
+        zero = zero and not np.frombuffer(piece, np.uint8).any()
+        yield piece
+    if zero and job.source is not None:
+        name = job.source.name
+        message = f"{job.source.path}: all values are zero"
+        findings.append(warning("all-zero", name, message, "the checkpoint is damaged: fetch it again"))
 
 
 def _check_space(path: Path, needed: int) -> None:

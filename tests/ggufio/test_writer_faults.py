@@ -145,6 +145,37 @@ def test_too_little_space_is_seen_before(out: Path, tmp_path: Path, monkeypatch:
     assert message == f"cannot write {out}: it needs {needed} bytes, and {tmp_path} has {needed - 1} free"
 
 
+def test_a_source_that_changes_while_it_is_read(out: Path, tmp_path: Path) -> None:
+    made = jobs(tmp_path)
+    before = names(tmp_path)
+    changed = made[0].source
+    assert changed is not None
+
+    def overwrite(done: int, _total: int) -> None:
+        if done > 500 and changed.path.stat().st_mtime_ns:
+            with changed.path.open("r+b") as file:
+                file.write(b"\1\1")
+            os.utime(changed.path, ns=(0, 0))  # a clock may be too coarse to show the write
+
+    with pytest.raises(InputError, match=r"F32\.bin changed while it was read"):
+        write(out, METADATA, made, force=True, progress=overwrite)
+    assert unharmed(out, before)
+
+
+def test_a_matrix_of_zeros_is_told(out: Path, tmp_path: Path) -> None:
+    before = names(tmp_path)
+    made = jobs(tmp_path)
+    for name, shape in (("matrix", (40, 32)), ("vector", (7,))):
+        ref = source(tmp_path / "inputs" / name, np.zeros(shape, np.float32), "F32")
+        made.append(job(ref, GGMLType.F32, name=f"{name}.weight"))
+    with pytest.raises(InputError, match="matrices are all zero") as caught:
+        write(out, METADATA, made, force=True, strict=True)
+    assert unharmed(out, before)
+    written = write(out, METADATA, made, force=True)
+    for findings in (caught.value.findings, written.findings):
+        assert [(f.severity, f.rule, f.where) for f in findings] == [("warning", "all-zero", made[-2].source.name)]
+
+
 def test_an_exception_of_the_caller_leaves_nothing(out: Path, tmp_path: Path) -> None:
     made = jobs(tmp_path)
     before = names(tmp_path)
