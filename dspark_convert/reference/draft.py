@@ -67,7 +67,7 @@ class Reference:
         stored.replace(tensors, weights or {})
         for name, table in ((EMBED, embed), (HEAD, head)):
             if table is not None:
-                tensors[name] = torch.as_tensor(table)
+                tensors[name] = stored.as_tensor(table)
         if HEAD not in tensors and EMBED in tensors and Config(directory).flag("tie_word_embeddings"):
             tensors[HEAD] = tensors[EMBED]
         stored.check_shapes(directory, tensors, expected_shapes(facts, tensors.keys()))
@@ -81,7 +81,7 @@ class Reference:
         the block stands at n_past and on. ``chosen`` [slots]: the token taken at each slot; the one before a
         slot decides its Markov bias, and ``anchor`` that of the first slot that proposes.
         """
-        past = torch.as_tensor(features).to(self._weights.dtype)
+        past = stored.as_tensor(features).to(self._weights.dtype)
         width = len(self.facts.taps) * self.facts.hidden_size
         if past.dim() != 2 or past.shape[1] != width:
             raise ValueError(f"features have to be [n_past, {width}], found {list(past.shape)}.")

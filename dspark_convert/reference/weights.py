@@ -50,6 +50,11 @@ class Weights:
         return self._tensors[name][indices].to(self.dtype)
 
 
+def as_tensor(value: Array) -> torch.Tensor:
+    """``value`` as a tensor; arrays that cannot be written to, such as maps of files, are copied."""
+    return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.require(value, requirements=["C", "W"]))
+
+
 def plain_name(name: str) -> str:
     """A tensor's name without the leading ``model.`` that some exports put before it."""
     return name.removeprefix("model.")
@@ -109,7 +114,7 @@ def columns(shapes: Mapping[str, Shape], name: str) -> int:
 def replace(tensors: dict[str, torch.Tensor], replacements: Mapping[str, Array]) -> None:
     """Puts ``replacements`` (checkpoint names) in the place of tensors of equal name and shape."""
     for stored, value in replacements.items():
-        name, tensor = plain_name(stored), torch.as_tensor(value)
+        name, tensor = plain_name(stored), as_tensor(value)
         if name not in tensors:
             raise ValueError(f"the checkpoint has no tensor {stored} to replace.")
         if tensors[name].shape != tensor.shape:
