@@ -14,7 +14,8 @@ _SIGNALS = {
     "SIGABRT": "llama.cpp stopped on an assertion of its own",
     "SIGSEGV": "llama.cpp read memory that is not its own (SIGSEGV): a damaged file, or a library that"
     " does not lay out its parameters as it seems to",
-    "SIGBUS": "llama.cpp read beyond the end of a file (SIGBUS): a file was cut short while it was in use",
+    "SIGBUS": "llama.cpp read beyond the end of a file (SIGBUS): a file is incomplete, or was cut short while it"
+    " was in use",
     "SIGFPE": "llama.cpp divided by zero (SIGFPE): a size in the file's metadata is wrong",
     "SIGILL": "llama.cpp used an instruction that this processor does not have (SIGILL): the library was built"
     " for another one",
