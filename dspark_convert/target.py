@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,10 @@ class Target:
 
 def _size(value: Any) -> int | None:
     return value if type(value) is int and value > 0 else None
+
+
+def _list(value: Any) -> Sequence[Any] | None:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else None
 
 
 def open_target_directory(root: Path) -> Target:
@@ -75,7 +79,9 @@ def open_target_gguf(path: Path) -> Target:
     from dspark_convert.ggufio.reader import open_gguf
 
     if not path.is_file():
-        what = "is a directory; give it to --target-model-dir" if path.is_dir() else "does not exist"
+        what = "does not exist"
+        if path.is_dir():
+            what = "is a directory, expected a GGUF (dspark-convert takes a directory with --target-model-dir)"
         raise UsageError(f"the target {path} {what}.")
     with open_gguf(path) as gguf:
         metadata = gguf.metadata
@@ -84,8 +90,8 @@ def open_target_gguf(path: Path) -> Target:
             raise InputError(
                 f"the target {path} is itself a draft ({architecture}); give the model that it drafts for."
             )
-        tokens = metadata.get("tokenizer.ggml.tokens")
-        sections = metadata.get(f"{architecture}.rope.dimension_sections")
+        tokens = _list(metadata.get("tokenizer.ggml.tokens"))
+        sections = _list(metadata.get(f"{architecture}.rope.dimension_sections")) or ()
         name = metadata.get("general.name")
         url = metadata.get("general.source.huggingface.repository")
         return Target(
@@ -100,6 +106,6 @@ def open_target_gguf(path: Path) -> Target:
             n_layer=_size(metadata.get(f"{architecture}.block_count")),
             vocab_size=len(tokens) if tokens is not None else None,
             tied=not any(tensor.name == "output.weight" for tensor in gguf.tensors),
-            mrope=sections is not None and any(sections),
+            mrope=any(sections),
             transforms=tuple(key for key in metadata if ".hadamard." in key),
         )

@@ -108,3 +108,10 @@ def test_gguf_names_its_repository(pair: Pair) -> None:
     edit_gguf(pair.gguf, **{"general.source.huggingface.repository": "Qwen/Qwen3-4B", "general.name": "Qwen3 4B"})
     target = open_target_gguf(pair.gguf)
     assert (target.provenance.name, target.provenance.repo) == ("Qwen3 4B", "Qwen/Qwen3-4B")
+
+
+@pytest.mark.parametrize("value", [5, "abc", True], ids=str)
+def test_gguf_with_scalars_where_lists_belong(value: object, pair: Pair) -> None:
+    edit_gguf(pair.gguf, **{"tokenizer.ggml.tokens": value, "qwen3.rope.dimension_sections": value})
+    target = open_target_gguf(pair.gguf)
+    assert (target.vocab_size, target.mrope) == (None, False)
