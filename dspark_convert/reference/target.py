@@ -70,8 +70,8 @@ class TargetReference:
         """``tokens`` [n] at positions 0 and on -> layer inputs [n_layer + 1, n, hidden], logits [n, vocab].
 
         Layer input L is the residual stream that enters layer L: 0 the embeddings, n_layer what the final
-        norm is given (where transformers' ``hidden_states`` ends with the normed one). float64, or float32
-        for a large model.
+        norm is given. So does DeepSpec train, which catches what the layers put out, while transformers'
+        ``hidden_states`` end with the normed one. float64, or float32 for a large model.
         """
         if not tokens or not all(0 <= token < self.vocab_size for token in tokens):
             raise ValueError(f"the target takes one token or more, each below {self.vocab_size}.")
