@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
@@ -14,6 +15,7 @@ from dspark_convert.lint import lint
 from dspark_convert.pair import judge_pair, judge_taps
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.shape import DraftShape
+from dspark_convert.source.jsonfile import shown
 from dspark_convert.target import Target, open_target_gguf
 
 #: the largest block that is decoded here in one batch; published ones have up to 16 positions
@@ -59,7 +61,7 @@ def _judge_draft(file: GGUFFile) -> tuple[Draft | None, list[Finding]]:
 def _refuse_what_is_not_run(draft: Draft, file: GGUFFile) -> None:
     if draft.kind == "dflash2":
         raise InputError(f"{file.path} is a DFlash2 draft, whose candidate selector dspark-validate does not run.")
-    if any(file.metadata.get("dflash.rope.dimension_sections", ())):
+    if any(_items(file, "dflash.rope.dimension_sections")):
         raise InputError(
             f"{file.path} is a draft for a target with M-RoPE (dflash.rope.dimension_sections), which dspark-validate"
             " does not run."
@@ -95,14 +97,22 @@ def _compare_tokens(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
     key = "tokenizer.ggml.tokens"
     different = [
         (index, a, b)
-        for index, (a, b) in enumerate(zip(ours.metadata.get(key, ()), theirs.metadata.get(key, ()), strict=False))
+        for index, (a, b) in enumerate(zip(_items(ours, key), _items(theirs, key), strict=False))
         if a != b
     ]
     if not different:
         return []
     index, a, b = different[0]
-    message = f"{len(different):,} tokens differ, the first is {index}: {a!r} in the draft, {b!r} in the target"
+    message = (
+        f"{len(different):,} tokens differ, the first is {index}: {shown(a)} in the draft, {shown(b)} in the target"
+    )
     return [error("target-tokens", key, message)]
+
+
+def _items(file: GGUFFile, key: str) -> Sequence[Any]:
+    """The list or text under ``key``; what a stranger's file holds there may also be a number."""
+    value = file.metadata.get(key)
+    return value if isinstance(value, Sequence) else ()
 
 
 def _compare_splitting(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
@@ -112,8 +122,8 @@ def _compare_splitting(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
     """
     findings = []
     for key in ("tokenizer.ggml.model", "tokenizer.ggml.merges"):
-        a, b = ours.metadata.get(key), theirs.metadata.get(key)
-        if a is not None and b is not None and list(a) != list(b):
+        a, b = _items(ours, key), _items(theirs, key)
+        if a and b and list(a) != list(b):
             findings.append(error("target-tokens", key, "it is not the target's, although the tokens are"))
     return findings
 

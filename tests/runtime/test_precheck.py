@@ -179,3 +179,18 @@ def test_of_many_problems_a_few_are_told(random_pair: PairFiles) -> None:
     checks, _ = precheck(broken, random_pair.target)
     assert checks[0].detail.count("the metadata says") == 4
     assert checks[0].detail.endswith("; and 5 more, which dspark-inspect lists.")
+
+
+@pytest.mark.parametrize("key", ["tokenizer.ggml.merges", "dflash.rope.dimension_sections"])
+def test_a_number_where_a_list_belongs_is_no_fault(key: str, random_pair: PairFiles) -> None:
+    checks, _ = precheck(random_pair.broken("number", set_kv(key, "UINT32", 5)), random_pair.target)
+    assert checks[0].name == "draft"
+
+
+def test_a_long_token_is_not_told_whole(random_pair: PairFiles, tmp_path: Path) -> None:
+    draft = read(random_pair.draft)
+    tokens = list(draft.kv["tokenizer.ggml.tokens"].value)
+    draft.set("tokenizer.ggml.tokens", [*tokens[:-1], "z" * 100_000])
+    checks, _ = precheck(draft.write(tmp_path / "long.gguf"), random_pair.target)
+    assert "1 tokens differ" in checks[1].detail
+    assert len(checks[1].detail) < 300
