@@ -67,7 +67,10 @@ def convert(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and check; write nothing.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Run the file on --target-gguf afterwards, as dspark-validate does.")
+        bool,
+        typer.Option(
+            "--verify", help="Run the file on --target-gguf and compare it with MODEL, as dspark-validate does."
+        ),
     ] = False,
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Prompts for --verify, one a line (default: built-in texts).")
@@ -123,10 +126,14 @@ def convert(
     _show_result(out, prepared, result, target_gguf)
     if verify:
         from dspark_convert.cli.validate import show_report
+        from dspark_convert.runtime.proof import why_not_compared
         from dspark_convert.runtime.validation import validate
 
         assert target_gguf is not None  # noqa: S101 - checked above
-        report = validate(result.path, target_gguf, lib=lib, prompts=texts)
+        why_not = "an option overrides its config" if options.overrides else why_not_compared(model)
+        if why_not:
+            out.note(f"note: the file is not compared with the checkpoint: {why_not}")
+        report = validate(result.path, target_gguf, reference=None if why_not else model, lib=lib, prompts=texts)
         show_report(out, report)
     out.json(_document(prepared, result, report))
     return 0 if report is None or report.passed else 1

@@ -107,19 +107,18 @@ def _judge_features(parity: Parity) -> Check:
 
 def _judge_logits(parity: Parity, held: Comparison) -> Check:
     tolerance, proposals = parity.tolerance, parity.facts.slots - parity.facts.first_slot
-    if not held.blocks:
+    if not held.positions:
         return Check("parity", "fail", "no block was drafted, so nothing was compared; give other prompts")
-    worst = max(held.positions, key=lambda position: position.relative)
-    agree = sum(position.argmax_agree for position in held.positions) / len(held.positions)
+    worst = max(position.relative for position in held.positions)
+    right = worst <= tolerance.logits
     text = (
-        f"the logits of {held.blocks} blocks differ from the checkpoint's by at most {worst.relative:.2g} of their"
-        f" deviation (position {worst.position}; {tolerance.logits:.2g} is allowed for {tolerance.type_name});"
-        f" the best token is the same in {agree:.1%}"
+        f"{held.blocks} blocks {'are' if right else 'differ from'} the checkpoint's {'to within' if right else 'by up to'}"
+        f" {worst:.2g} of the logits' deviation ({tolerance.logits:.2g} is allowed for {tolerance.type_name})"
     )
     if parity.unrounded:
         cost = max(position.relative for position in parity.unrounded.positions)
-        text += f"; from the unrounded checkpoint {cost:.2g}"
-    if not worst.relative <= tolerance.logits:
+        text += f", {cost:.2g} from what it is without the file's rounding"
+    if not right:
         return Check("parity", "fail", "; ".join([text, *parity.suspects]))
     if len(held.positions) < proposals:
         text += f"; the file drafts only {len(held.positions)} of the checkpoint's {proposals} positions"

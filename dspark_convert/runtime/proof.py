@@ -32,9 +32,24 @@ RUN_CHECKS = ("features", "parity", "confidence")
 NEEDED = ("torch", "safetensors", "gguf")
 
 
-def missing_packages() -> list[str]:
-    """The packages that the reference needs and that are not installed."""
-    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+def why_not_compared(directory: Path) -> str:
+    """Why the checkpoint in ``directory`` cannot be computed here, in a few words; empty if it can."""
+    if text := _missing_packages():
+        return text
+    from dspark_convert.reference.facts import read_facts
+
+    try:
+        read_facts(directory)
+    except ValueError as fault:
+        return str(fault).rstrip(".")
+    return ""
+
+
+def _missing_packages() -> str:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if not missing:
+        return ""
+    return f"{', '.join(missing)} not installed; get all with: pip install 'dspark-convert[validate]'"
 
 
 class Proof:
@@ -46,11 +61,8 @@ class Proof:
     """
 
     def __init__(self, draft: Path, target: Path, directory: Path, target_directory: Path | None) -> None:
-        if missing := missing_packages():
-            raise EnvironmentFault(
-                f"A comparison with the checkpoint needs {', '.join(missing)}, which is not installed;"
-                " install it with: pip install 'dspark-convert[validate]'."
-            )
+        if missing := _missing_packages():
+            raise EnvironmentFault(f"The file cannot be compared with its checkpoint: {missing}.")
         from dspark_convert.reference.draft import expected_shapes
         from dspark_convert.reference.facts import read_facts
         from dspark_convert.reference.target import TargetReference

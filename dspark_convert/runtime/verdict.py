@@ -44,12 +44,13 @@ def judge_drafting(acceptance: Acceptance) -> Check:
     return Check("drafting", "pass", f"{total} tokens proposed in {acceptance.rounds} rounds")
 
 
-def judge_acceptance(acceptance: Acceptance, runs: Sequence[Mapping[str, Any]]) -> Check:
+def judge_acceptance(acceptance: Acceptance, runs: Sequence[Mapping[str, Any]], *, parity_holds: bool = False) -> Check:
     """Whether position 0 is accepted more often than a draft that knows nothing would be.
 
     Chance is the share of matches that shuffling the same proposals among the same rounds gives:
     the sum over tokens of (share among proposals × share among wanted tokens), as in Cohen's kappa.
-    Beyond that, ``SHARE_FLOOR`` has to be reached.
+    Beyond that, ``SHARE_FLOOR`` has to be reached. Where parity with the checkpoint holds, a draft that fails
+    here is right and useless with this target: that stays a failure, with other advice.
     """
     pairs = [(e["drafts"][0], e["wanted"][0]) for run in runs for e in run["rounds"] if e["drafts"]]
     if not pairs:
@@ -65,6 +66,11 @@ def judge_acceptance(acceptance: Acceptance, runs: Sequence[Mapping[str, Any]]) 
         "a draft that fits its target has about half of them accepted or more; check that it was trained for this"
         " target, and its taps, mask token, RoPE and heads"
     )
+    if parity_holds:
+        advice = (
+            "the file computes what its checkpoint does (see parity), so the conversion is right, but the checkpoint"
+            " knows nothing of this target: it was trained for another one, or not at all"
+        )
     return Check("acceptance", "fail", f"{text}: {advice}")
 
 
