@@ -22,6 +22,9 @@ _SIGNALS = {
     "SIGKILL": "the system killed llama.cpp (SIGKILL): most likely the memory ran out",
 }
 
+#: these come from elsewhere: what llama.cpp said before has nothing to do with them
+_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT")
+
 _ABORT_TEXTS = (
     re.compile(re.escape(ABORT_MARK) + r"(.*)"),
     re.compile(r"(\S+: GGML_ASSERT\(.*)"),
@@ -29,7 +32,8 @@ _ABORT_TEXTS = (
 )
 _COMPLAINTS = (
     re.compile(r"error loading model: (.*)"),
-    re.compile(r"(?:^E |: )([^:]*\b(?:error|failed|missing|invalid|unsupported|unknown|mismatch)\b.*)"),
+    # not what it prints of a model, such as "rope_finetuned = unknown"
+    re.compile(r"(?:^E |: )([^:=]*\b(?:error|failed|missing|invalid|unsupported|unknown|mismatch)\b.*)"),
 )
 
 #: what C++, Python, the loader and ggml say when they get no memory
@@ -60,7 +64,7 @@ def explain_death(code: int, phase: str, log: Iterable[str]) -> str:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
         return f"While {phase}, the process that runs llama.cpp ended with code {code}: {last}."
     what = _SIGNALS.get(name, f"the process that runs llama.cpp was ended by {name}")
-    text = _first_match((*_ABORT_TEXTS, *_COMPLAINTS), lines)
+    text = "" if name in _FROM_OUTSIDE else _first_match((*_ABORT_TEXTS, *_COMPLAINTS), lines)
     return f"While {phase}, {what}{': ' if text else ''}{text}."
 
 

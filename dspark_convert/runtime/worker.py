@@ -1,24 +1,15 @@
 """The child process: runs one job in a llama.cpp library and reports over a pipe.
 
-Started by ``guard`` as ``python -m dspark_convert.runtime.worker``. One line of JSON on stdin is the
-job; lines of JSON on stdout are {"phase": …}, then {"result": …} or {"error": {"kind", "message"}}.
-stderr carries what llama.cpp says. When stdin closes, the parent is gone and so is this process.
+Started by ``guard`` as ``python -m dspark_convert.runtime.worker``; ``child`` says how the two talk.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dspark_convert.errors import DsparkError, EnvironmentFault, UsageError
-
-Tell = Callable[[str], None]
+from dspark_convert.errors import UsageError
+from dspark_convert.runtime.child import Tell, limit_memory, run_child
 
 
 def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
@@ -37,7 +28,7 @@ def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
     tell("loading the library")
     llama = Llama(Path(job["library"]))
     shape = DraftShape(**job["shape"])
-    _limit_memory(job.get("memory"))
+    limit_memory(job.get("memory"))
     with Session(llama, Path(job["target"]), Path(job["draft"]), shape) as session:
         tell("loading the target")
         session.load_target()
@@ -97,55 +88,5 @@ def _run_prompt(
     }
 
 
-def main() -> None:
-    # Whatever the library prints to stdout must not get between the lines of JSON.
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    _no_core_dump()
-    job = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-    def send(message: dict[str, Any]) -> None:
-        channel.write(json.dumps(message) + "\n")
-        channel.flush()
-
-    try:
-        send({"result": run_pair(job, lambda phase: send({"phase": phase}))})
-    except DsparkError as fault:
-        kinds = {EnvironmentFault: "environment", UsageError: "usage"}
-        send({"error": {"kind": kinds.get(type(fault), "input"), "message": str(fault)}})
-    # Some builds crash in their own clean-up at exit; the result is out, so leave without it.
-    os._exit(0)
-
-
-def _end_with_parent() -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 1):
-            pass
-    os._exit(1)
-
-
-def _limit_memory(limit: int | None) -> None:
-    """Let this process allocate at most ``limit`` bytes; mapped model files and reserved addresses do not count.
-
-    So a GPU's driver may reserve what it likes. Where the system has no such limit nothing happens.
-    """
-    if limit is None:
-        return
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
-
-def _no_core_dump() -> None:
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 if __name__ == "__main__":
-    main()
+    run_child(run_pair)

@@ -12,6 +12,7 @@ from dspark_convert.runtime.binding import EXTENDED, PUBLIC
 from tests.runtime.test_layout import RECORDED
 
 _HEAD = """
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,6 +14,7 @@ from dspark_convert.runtime.diagnosis import add_complaint, explain_death
         ("E x: error loading model: tensor 'a' has shape    128,      1", ": tensor 'a' has shape 128, 1."),
         ("init: failed to allocate buffer for kv cache", ": failed to allocate buffer for kv cache."),
         ("load_tensors: loading model tensors, this can take a while", "."),
+        ("print_info: rope_finetuned        = unknown", "."),
     ],
 )
 def test_complaint(line: str, told: str) -> None:
@@ -34,6 +35,12 @@ def test_uncaught_exception_s_text_is_told() -> None:
 def test_assertion_without_the_callback_is_found_in_the_log() -> None:
     log = ["/build/src/llama-context.cpp:42: GGML_ASSERT(lid <= n_layer) failed"]
     assert explain_death(-6, "decoding", log).endswith(": llama-context.cpp:42: GGML_ASSERT(lid <= n_layer) failed.")
+
+
+def test_signal_from_outside_has_no_text_of_the_library_s() -> None:
+    log = ["/build/src/a.cpp:42: GGML_ASSERT(x) failed", "init: failed to find a GPU"]
+    assert explain_death(-9, "decoding", log).endswith("(SIGKILL): most likely the memory ran out.")
+    assert explain_death(-15, "decoding", log).endswith("was ended by SIGTERM.")
 
 
 def test_unknown_signal_number() -> None:
