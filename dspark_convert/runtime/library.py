@@ -47,8 +47,8 @@ class Library:
 def find_library(explicit: Path | None = None) -> Library:
     """The library to use: ``explicit`` (--lib), else the environment variable, else what is installed.
 
-    Raises UsageError if ``explicit`` names nothing, EnvironmentFault if there is no library; the
-    message lists every place that was looked at.
+    Raises UsageError if ``explicit`` names nothing, EnvironmentFault if the variable does or there
+    is no library; the message lists every place that was looked at.
     """
     if explicit is not None:
         return _named(explicit, "--lib")
@@ -75,6 +75,7 @@ def find_library(explicit: Path | None = None) -> Library:
 
 def _named(path: Path, source: str) -> Library:
     """The library that a user named: a file, or a directory of a build or an installation."""
+    fault = EnvironmentFault if source == LIBRARY_VARIABLE else UsageError
     if path.is_file():
         return Library(path.resolve(), source)
     if path.is_dir():
@@ -82,11 +83,11 @@ def _named(path: Path, source: str) -> Library:
             if found := _library_in(path / subdirectory):
                 return Library(found, source)
         names = ", ".join((*_FILE_NAMES, *_WRAPPER_NAMES))
-        raise UsageError(
+        raise fault(
             f"{source}: the directory {path} holds no llama.cpp library ({names}), neither itself nor in"
             f" {', '.join(_SUBDIRECTORIES[1:])}; name the library file."
         )
-    raise UsageError(f"{source}: there is no file or directory {path}.")
+    raise fault(f"{source}: there is no file or directory {path}.")
 
 
 def _library_in(directory: Path) -> Path | None:

@@ -102,7 +102,7 @@ def read_prompts(path: Path) -> list[str]:
 
     Raises UsageError if there is no such file, InputError if it holds no text.
     """
-    if not path.is_file():
+    if not path.exists() or path.is_dir():  # a pipe is as good as a file: --prompts <(command)
         raise UsageError(f"There is no prompts file {path}.")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

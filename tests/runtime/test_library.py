@@ -96,11 +96,11 @@ def test_no_library_says_where_it_looked_and_what_to_do() -> None:
         assert part in str(fault.value)
 
 
-def test_wrong_names_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_names_are_errors_of_who_gave_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="--lib: there is no file or directory"):
         find_library(tmp_path / "nothing")
     with pytest.raises(UsageError, match=r"holds no llama\.cpp library"):
         find_library(tmp_path)
     monkeypatch.setenv("DSPARK_LLAMA_LIB", str(tmp_path / "nothing"))
-    with pytest.raises(UsageError, match="DSPARK_LLAMA_LIB: there is no"):
+    with pytest.raises(EnvironmentFault, match="DSPARK_LLAMA_LIB: there is no"):
         find_library()

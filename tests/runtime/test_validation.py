@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -167,3 +169,14 @@ def test_prompts(tmp_path: Path) -> None:
     path.write_bytes(b"ab\xff")
     with pytest.raises(InputError, match=r"not UTF-8 text \(byte 2\)"):
         read_prompts(path)
+
+
+def test_prompts_from_a_pipe(tmp_path: Path) -> None:
+    """As of ``--prompts <(command)``."""
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("one\n",), daemon=True)
+    writer.start()
+    assert read_prompts(tmp_path / "pipe") == ["one"]
+    writer.join()
+    with pytest.raises(UsageError, match="no prompts file"):
+        read_prompts(tmp_path)
