@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from dspark_convert.ggufio.types import GGMLType, tensor_nbytes
-
-
-@dataclass(frozen=True)
-class TensorRef:
-    """A tensor inside a safetensors file.
-
-    ``dtype`` is safetensors' own name ("BF16", "F32", …); ``shape`` is row-major, slowest axis
-    first, as in PyTorch; ``offset`` is the absolute byte position in the file.
-    """
-
-    name: str
-    path: Path
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    nbytes: int
-
+from dspark_convert.source.safetensors_header import TensorRef
 
 #: copy         cast element by element to the job's type
 #: pad_columns  cast, and append zero columns to every row up to ne0

@@ -12,8 +12,8 @@ from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info
 from dspark_convert.formula import FormulaError, evaluate
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
-from dspark_convert.jobs import TensorJob, TensorRef
-from dspark_convert.source.safetensors_header import read_bytes
+from dspark_convert.jobs import TensorJob
+from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.specs import NameRule, Spec, TensorRule, flat_name
 
 #: dtypes that are numbers as they stand

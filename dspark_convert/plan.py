@@ -16,13 +16,14 @@ from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.types import KV, GGMLType
-from dspark_convert.jobs import TensorJob, TensorRef
+from dspark_convert.jobs import TensorJob
 from dspark_convert.mapping import Place, check_tensors, flatten, make_jobs, resolve_outtype
 from dspark_convert.metadata import Dialect
 from dspark_convert.normalise import judge_draft, make_draft, resolve
 from dspark_convert.shared import judge_shared
 from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
 from dspark_convert.source.classify import is_full_model
+from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.specs import Spec, flat_name, match_spec
 from dspark_convert.target import Target
 
@@ -107,7 +108,7 @@ def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:
             message = str(e) if names else f"no tensor of {checkpoint.root} could be read."
             raise InputError(message, findings=checkpoint.findings) from None
         if target is None and is_full_model(names):
-            raise InputError(f"{e} Is {checkpoint.root} the target? The draft comes first.") from None
+            raise InputError(f"{e} Is {checkpoint.root} the target? Give the draft instead.") from None
         raise
 
 

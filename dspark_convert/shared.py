@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
-from dspark_convert.jobs import TensorRef
 from dspark_convert.source.checkpoint import find_tensor
-from dspark_convert.source.safetensors_header import read_bytes
+from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.target import Target
 
 #: rows of the shared tensors that are compared with the target's

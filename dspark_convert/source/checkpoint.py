@@ -9,10 +9,9 @@ from typing import Any
 
 from dspark_convert.errors import InputError, UsageError
 from dspark_convert.findings import Finding, error, warning
-from dspark_convert.jobs import TensorRef
 from dspark_convert.source.jsonfile import read_object, shown
 from dspark_convert.source.provenance import Provenance, provenance
-from dspark_convert.source.safetensors_header import read_header
+from dspark_convert.source.safetensors_header import TensorRef, read_header
 
 #: longer ones no file system has
 MAX_FILE_NAME_BYTES = 255

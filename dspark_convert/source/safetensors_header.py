@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
-from dspark_convert.jobs import TensorRef
 from dspark_convert.source.jsonfile import disguised, parse_object
 
 #: the safetensors library's own limit
@@ -46,6 +46,22 @@ DTYPE_BITS = {
     "I64": 64,
     "U64": 64,
 }
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """A tensor inside a safetensors file.
+
+    ``dtype`` is safetensors' own name ("BF16", "F32", …); ``shape`` is row-major, slowest axis
+    first, as in PyTorch; ``offset`` is the absolute byte position in the file.
+    """
+
+    name: str
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
 
 
 def read_header(path: Path) -> tuple[list[TensorRef], list[Finding]]:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.jobs import TensorJob, TensorRef
+from dspark_convert.jobs import TensorJob
+from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors import q8_0
 from dspark_convert.tensors.casts import Numbers, bf16_to_f32, f32_to_bf16, to_f32
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.ggufio.types import BLOCKS
-from dspark_convert.jobs import TensorJob, TensorRef
+from dspark_convert.jobs import TensorJob
+from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors.casts import SOURCE_DTYPES, TARGET_TYPES, cast
 from dspark_convert.tensors.nonfinite import NonFinite
 

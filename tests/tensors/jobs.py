@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.jobs import TensorJob, TensorRef, Transform
+from dspark_convert.jobs import TensorJob, Transform
+from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors.casts import SOURCE_DTYPES
 
 

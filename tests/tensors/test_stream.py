@@ -128,7 +128,8 @@ MEMORY = """
 import re, sys
 from pathlib import Path
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.jobs import TensorJob, TensorRef
+from dspark_convert.jobs import TensorJob
+from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.tensors.stream import blocks
 def peak():
