@@ -10,6 +10,7 @@ import typer
 
 from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
+from dspark_convert.cli.text import safe
 
 if TYPE_CHECKING:
     from dspark_convert.convert import Prepared
@@ -181,7 +182,7 @@ def _show_plan(out: Output, prepared: Prepared) -> None:
     ]
     out.table(("tensor", "type", "shape", "bytes", "from"), rows, right="bytes")
     total = sum(job.nbytes for job in plan.tensors)
-    name = prepared.path or "no file: there is no target to take a tokenizer from"
+    name = safe(str(prepared.path or "no file: there is no target to take a tokenizer from"))
     out.human(f"\n{len(plan.tensors)} tensors, {total:,} bytes of data, {len(plan.metadata)} key/values -> {name}")
 
 
@@ -189,7 +190,7 @@ def _show_result(out: Output, prepared: Prepared, result: Written, target: Path 
     from dspark_convert.cli.describe import server_line
 
     plan = prepared.plan
-    out.human(f"{result.path}: {result.nbytes:,} bytes, {len(plan.tensors)} tensors, {plan.matrices.name}")
+    out.human(f"{safe(str(result.path))}: {result.nbytes:,} bytes, {len(plan.tensors)} tensors, {plan.matrices.name}")
     if plan.draft is not None and plan.dialect == "dflash":
         line = server_line(plan.draft, result.path, target or Path("TARGET.gguf"))
         out.human(f"Run it with\n  {line}")

@@ -45,7 +45,7 @@ def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
 def run_command(inspection: Inspection) -> str:
     """The line that runs this draft, or why there is none."""
     draft = inspection.draft
-    path = shlex.quote(str(inspection.path))
+    path = _quoted(inspection.path)
     if draft is None or inspection.errors:
         return "(not as it is: see the errors)"
     if inspection.kind == "checkpoint":
@@ -59,7 +59,12 @@ def server_line(draft: Draft, path: Path, target: Path = Path("TARGET.gguf")) ->
     """The command that drafts with the file ``path``: the whole trained block, not llama.cpp's default of 3."""
     spec_type = "draft-dspark" if draft.kind == "dspark" else "draft-dflash"
     flags = f"--spec-type {spec_type} --spec-draft-n-max {draft.drafts_per_block}"
-    return f"llama-server -m {shlex.quote(str(target))} --spec-draft-model {shlex.quote(str(path))} {flags}"
+    return f"llama-server -m {_quoted(target)} --spec-draft-model {_quoted(path)} {flags}"
+
+
+def _quoted(path: Path) -> str:
+    """``path`` for a shell, on one line whatever its name holds."""
+    return safe(shlex.quote(str(path)))
 
 
 def value_text(value: Any) -> str:
