@@ -102,45 +102,30 @@ def show_report(out: Output, report: ValidationReport) -> None:
     if report.library:
         out.fields([("library", f"{report.library['path']} ({report.library['source']})")])
     out.table(("check", "status", "found"), [(c.name, c.status, c.detail) for c in report.checks])
-    if report.parity and report.parity.held and report.parity.held.positions:
-        out.human("")
-        _show_parity(out, report.parity)
     if report.acceptance:
         out.human("")
-        _show_acceptance(out, report.acceptance)
+        _show_positions(out, report.acceptance, report.parity)
         out.human(f"mean accepted length: {report.acceptance.mean_accepted_length:.2f} tokens a round")
-
-
-def _show_parity(out: Output, parity: Parity) -> None:
-    """Difference from the checkpoint per position; the last column only where the file's type rounds it."""
-    assert parity.held is not None  # noqa: S101 - the caller's condition
-    headers = ["position", "max difference", "of deviation", "same token"]
-    rows = [
-        [p.position, f"{p.max_abs:.2g}", f"{p.relative:.2g}", f"{p.argmax_agree:.1%}"] for p in parity.held.positions
-    ]
-    if parity.unrounded:
-        headers.append("unrounded")
-        for row, position in zip(rows, parity.unrounded.positions, strict=True):
-            row.append(f"{position.relative:.2g}")
-    out.table(headers, rows, right=",".join(headers))
-    for cause in parity.suspects:
+    for cause in report.parity.suspects if report.parity else ():
         out.human(f"likely: {cause}")
 
 
-def _show_acceptance(out: Output, acceptance: Acceptance) -> None:
-    rows = []
+def _show_positions(out: Output, acceptance: Acceptance, parity: Parity | None) -> None:
+    """One line a draft position: what was accepted, and how far the logits are from the checkpoint's."""
+    headers = ["position", "drafted", "accepted", "share", "if all before"]
+    rows: list[list[object]] = []
     for position, drafted in enumerate(acceptance.drafted):
         conditional = acceptance.conditional_share(position)
-        rows.append(
-            (
-                position,
-                drafted,
-                acceptance.accepted[position],
-                f"{acceptance.share(position):.3f}",
-                "-" if conditional is None else f"{conditional:.3f}",
-            )
-        )
-    headers = ("position", "drafted", "accepted", "share", "if all before")
+        given = "-" if conditional is None else f"{conditional:.3f}"
+        rows.append([position, drafted, acceptance.accepted[position], f"{acceptance.share(position):.3f}", given])
+    if parity and parity.held:
+        headers += ["difference", "same token"]
+        for row, compared in zip(rows, parity.held.positions, strict=False):
+            row += [f"{compared.relative:.1e}", f"{compared.argmax_agree:.1%}"]
+    if parity and parity.unrounded:
+        headers.append("unrounded")
+        for row, compared in zip(rows, parity.unrounded.positions, strict=False):
+            row.append(f"{compared.relative:.1e}")
     out.table(headers, rows, right=",".join(headers))
 
 

@@ -111,9 +111,10 @@ def _judge_logits(parity: Parity, held: Comparison) -> Check:
         return Check("parity", "fail", "no block was drafted, so nothing was compared; give other prompts")
     worst = max(position.relative for position in held.positions)
     right = worst <= tolerance.logits
+    found = "are the checkpoint's to within" if right else "differ from the checkpoint's by up to"
     text = (
-        f"{held.blocks} blocks {'are' if right else 'differ from'} the checkpoint's {'to within' if right else 'by up to'}"
-        f" {worst:.2g} of the logits' deviation ({tolerance.logits:.2g} is allowed for {tolerance.type_name})"
+        f"{held.blocks} blocks {found} {worst:.2g} of the logits' deviation"
+        f" ({tolerance.logits:.2g} is allowed for {tolerance.type_name})"
     )
     if parity.unrounded:
         cost = max(position.relative for position in parity.unrounded.positions)
