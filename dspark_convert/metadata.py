@@ -11,14 +11,11 @@ from typing import Literal
 
 from dspark_convert import __version__
 from dspark_convert.draft import Draft
-from dspark_convert.ggufio.types import KV, GGMLType, ValueType, array, boolean, f32, string, u32
+from dspark_convert.ggufio.types import FILE_TYPES, KV, GGMLType, ValueType, array, boolean, f32, string, u32
 from dspark_convert.source.provenance import Provenance
 from dspark_convert.target import Target
 
 Dialect = Literal["dflash", "dspark"]
-
-#: llama_ftype of llama.h for files whose matrices are all of one type
-FILE_TYPES = {GGMLType.F32: 0, GGMLType.F16: 1, GGMLType.Q8_0: 7, GGMLType.BF16: 32}
 
 
 def general(dialect: Dialect, source: Provenance, target: Target | None, matrices: GGMLType) -> list[KV]:

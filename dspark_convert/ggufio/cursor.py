@@ -10,12 +10,6 @@ import struct
 
 from dspark_convert.errors import InputError
 
-#: the GGUF specification: keys are at most 2^16 - 1 bytes
-MAX_KEY_BYTES = 65_535
-#: ggml's GGML_MAX_NAME is 64 with the final NUL; llama.cpp refuses longer names
-MAX_TENSOR_NAME_BYTES = 63
-#: ggml's GGML_MAX_DIMS
-MAX_DIMENSIONS = 4
 #: no published file nests arrays and llama.cpp refuses it; a few levels are read so as to say so
 MAX_ARRAY_NESTING = 4
 #: published files have under 100 entries; an entry of 13 bytes costs some 500 bytes of objects here

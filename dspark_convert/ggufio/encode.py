@@ -18,19 +18,17 @@ from dspark_convert.ggufio.types import (
     GGUF_MAGIC,
     GGUF_VERSION,
     KV,
+    MAX_DIMENSIONS,
+    MAX_KEY_BYTES,
+    MAX_TENSOR_NAME_BYTES,
     SCALAR_FORMATS,
     GGMLType,
     ValueType,
+    padded,
     tensor_nbytes,
 )
 
 ALIGNMENT_KEY = "general.alignment"
-#: GGUF's specification: a key is at most 2^16 - 1 bytes
-MAX_KEY_BYTES = 0xFFFF
-#: ggml's GGML_MAX_NAME is 64 with the final zero byte
-MAX_TENSOR_NAME_BYTES = 63
-#: ggml's GGML_MAX_DIMS
-MAX_DIMS = 4
 
 _FLOATS = {ValueType.FLOAT32, ValueType.FLOAT64}
 
@@ -87,11 +85,6 @@ def alignment_of(metadata: Sequence[KV]) -> int:
                 )
             return value
     return GGUF_DEFAULT_ALIGNMENT
-
-
-def padded(nbytes: int, alignment: int) -> int:
-    """``nbytes`` rounded up to a multiple of ``alignment``."""
-    return -(-nbytes // alignment) * alignment
 
 
 def _key(key: str) -> bytes:
@@ -172,8 +165,10 @@ def _tensor_info(tensor: TensorInfo, offset: int) -> bytes:
     if not 0 < len(name) <= MAX_TENSOR_NAME_BYTES:
         raise InputError(f"{where} has a name of {len(name)} bytes, where 1 to {MAX_TENSOR_NAME_BYTES} are allowed")
     shape = tensor.shape
-    if not 0 < len(shape) <= MAX_DIMS or min(shape) < 1 or prod(shape) >= 1 << 63:
-        raise InputError(f"{where} has the shape {list(shape)}: 1 to {MAX_DIMS} dimensions of at least 1 are allowed")
+    if not 0 < len(shape) <= MAX_DIMENSIONS or min(shape) < 1 or prod(shape) >= 1 << 63:
+        raise InputError(
+            f"{where} has the shape {list(shape)}: 1 to {MAX_DIMENSIONS} dimensions of at least 1 are allowed"
+        )
     block = BLOCKS[tensor.type][0]
     if shape[0] % block or tensor.nbytes != tensor_nbytes(tensor.type, shape):
         raise InputError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dspark_convert.findings import Finding, error, info
-from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.ggufio.types import BLOCKS, GGMLType, padded
 
 #: ggml keeps sizes in int64
 MAX_ELEMENTS = 2**63 - 1
@@ -83,8 +83,7 @@ def _check_places(tensors: Sequence[Placed], data_offset: int, alignment: int) -
         elif tensor.offset > expected:
             message = f"{tensor.offset - expected:,} unused bytes lie before the data; llama.cpp refuses gaps"
             found.append(error("tensor-gap", tensor.name, message))
-        padded = -(-tensor.nbytes // alignment) * alignment
-        expected = max(expected, tensor.offset + padded)
+        expected = max(expected, tensor.offset + padded(tensor.nbytes, alignment))
         before = tensor.name
     return found
 
@@ -96,7 +95,7 @@ def _check_end(tensors: Sequence[Placed], alignment: int, size: int, sizes_known
         more = f", and {len(cut) - 1} more tensors" if len(cut) > 1 else ""
         message = f"the file needs {end:,} bytes and has {size:,}: {cut[0].name} is cut{more}"
         return [error("truncated", cut[0].name, message, "download or convert the file again")]
-    extra = size - (-(-end // alignment) * alignment)
+    extra = size - padded(end, alignment)
     if extra > 0 and sizes_known:
         return [info("trailing-bytes", "file", f"{extra:,} bytes follow the last tensor")]
     return []

@@ -21,7 +21,18 @@ from dspark_convert.ggufio import cursor as limits
 from dspark_convert.ggufio.cursor import Cursor
 from dspark_convert.ggufio.layout import check_layout
 from dspark_convert.ggufio.sniff import require_gguf
-from dspark_convert.ggufio.types import BLOCKS, GGUF_DEFAULT_ALIGNMENT, KV, GGMLType, ValueType, tensor_nbytes
+from dspark_convert.ggufio.types import (
+    BLOCKS,
+    GGUF_DEFAULT_ALIGNMENT,
+    KV,
+    MAX_DIMENSIONS,
+    MAX_KEY_BYTES,
+    MAX_TENSOR_NAME_BYTES,
+    GGMLType,
+    ValueType,
+    padded,
+    tensor_nbytes,
+)
 from dspark_convert.ggufio.values import SCALAR_SIZES, Entry, Metadata, decode_text, read_type, skip_array
 
 ByteOrder = Literal["little", "big"]
@@ -114,7 +125,7 @@ class GGUFFile:
         self.alignment = self._read_alignment(cursor)
         self._bound(cursor, tensor_count, "tensors", limits.MAX_TENSORS, limits.MIN_TENSOR_BYTES)
         raw = [self._read_tensor(cursor, index, found) for index in range(tensor_count)]
-        self.data_offset = -(-cursor.pos // self.alignment) * self.alignment
+        self.data_offset = padded(cursor.pos, self.alignment)
         self.tensors = tuple(self._place(tensor) for tensor in raw)
         self._by_name: dict[str, GGUFTensor] = {}
         for tensor in self.tensors:
@@ -149,7 +160,7 @@ class GGUFFile:
         for index in range(count):
             at = cursor.pos
             key_bytes = cursor.string(f"the key of metadata entry {index}")
-            if not 0 < len(key_bytes) <= limits.MAX_KEY_BYTES:
+            if not 0 < len(key_bytes) <= MAX_KEY_BYTES:
                 raise cursor.fail(f"the key of metadata entry {index} has {len(key_bytes):,} bytes (1 to 65,535)", at)
             key = decode_text(key_bytes)
             if not _is_utf8(key_bytes):
@@ -189,16 +200,16 @@ class GGUFFile:
     def _read_tensor(self, cursor: Cursor, index: int, found: list[Finding]) -> GGUFTensor:
         at = cursor.pos
         name_bytes = cursor.string(f"the name of tensor {index}")
-        name = decode_text(name_bytes[: limits.MAX_KEY_BYTES])
-        if not 0 < len(name_bytes) <= limits.MAX_TENSOR_NAME_BYTES:
-            message = f"the name has {len(name_bytes):,} bytes; llama.cpp takes 1 to {limits.MAX_TENSOR_NAME_BYTES}"
+        name = decode_text(name_bytes[:MAX_KEY_BYTES])
+        if not 0 < len(name_bytes) <= MAX_TENSOR_NAME_BYTES:
+            message = f"the name has {len(name_bytes):,} bytes; llama.cpp takes 1 to {MAX_TENSOR_NAME_BYTES}"
             found.append(error("tensor-name", name, message))
         if not _is_utf8(name_bytes):
             found.append(error("bad-utf8", name, f"the tensor name at byte {at} is not UTF-8"))
         dimensions = cursor.u32(f"the dimension count of tensor {name}")
-        if dimensions > limits.MAX_DIMENSIONS:
+        if dimensions > MAX_DIMENSIONS:
             raise cursor.fail(
-                f"tensor {name} has {dimensions:,} dimensions; ggml has at most {limits.MAX_DIMENSIONS}", cursor.pos - 4
+                f"tensor {name} has {dimensions:,} dimensions; ggml has at most {MAX_DIMENSIONS}", cursor.pos - 4
             )
         shape = tuple(cursor.u64(f"the shape of tensor {name}") for _ in range(dimensions)) or (1,)
         number = cursor.u32(f"the type of tensor {name}")

@@ -15,6 +15,13 @@ GGUF_MAGIC = b"GGUF"
 GGUF_VERSION = 3
 GGUF_DEFAULT_ALIGNMENT = 32
 
+#: the GGUF specification: keys are at most 2^16 - 1 bytes
+MAX_KEY_BYTES = 65_535
+#: ggml's GGML_MAX_NAME is 64 with the final NUL; llama.cpp refuses longer names
+MAX_TENSOR_NAME_BYTES = 63
+#: ggml's GGML_MAX_DIMS
+MAX_DIMENSIONS = 4
+
 
 class ValueType(IntEnum):
     """Type of a metadata value, as stored."""
@@ -128,6 +135,25 @@ BLOCKS: dict[GGMLType, tuple[int, int]] = {
     GGMLType.Q1_0: (128, 18),
     GGMLType.Q2_0: (64, 18),
 }
+
+
+#: ``general.file_type`` (llama_ftype of llama.h) of files whose matrices are of one type; k-quants fall
+#: back to other types where rows do not fit, so their numbers promise nothing
+FILE_TYPES: dict[GGMLType, int] = {
+    GGMLType.F32: 0,
+    GGMLType.F16: 1,
+    GGMLType.Q4_0: 2,
+    GGMLType.Q4_1: 3,
+    GGMLType.Q8_0: 7,
+    GGMLType.Q5_0: 8,
+    GGMLType.Q5_1: 9,
+    GGMLType.BF16: 32,
+}
+
+
+def padded(nbytes: int, alignment: int) -> int:
+    """``nbytes`` rounded up to a multiple of ``alignment``."""
+    return -(-nbytes // alignment) * alignment
 
 
 def tensor_nbytes(ggml_type: GGMLType, shape: tuple[int, ...]) -> int:

@@ -20,14 +20,12 @@ import numpy as np
 
 from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.findings import Finding, warning
-from dspark_convert.ggufio.encode import alignment_of, encode_header, padded
+from dspark_convert.ggufio.encode import alignment_of, encode_header
 from dspark_convert.ggufio.output import check_output, exists_already, output_faults
-from dspark_convert.ggufio.types import KV
+from dspark_convert.ggufio.types import KV, padded
 from dspark_convert.jobs import TensorJob
 from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.tensors.stream import blocks
-
-__all__ = ["Written", "check_output", "write"]
 
 #: Larger writes are slower: the kernel copies what has left the cache.
 WRITE_BYTES = 1 << 19

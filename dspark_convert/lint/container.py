@@ -7,20 +7,10 @@ from collections.abc import Iterator
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
-from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.ggufio.types import FILE_TYPES, GGMLType
 
-#: general.file_type (llama.h's llama_ftype) -> the type that some matrix then has; k-quants fall back
-#: to other types where rows do not fit, so their numbers promise nothing
-FILE_TYPES = {
-    0: GGMLType.F32,
-    1: GGMLType.F16,
-    2: GGMLType.Q4_0,
-    3: GGMLType.Q4_1,
-    7: GGMLType.Q8_0,
-    8: GGMLType.Q5_0,
-    9: GGMLType.Q5_1,
-    32: GGMLType.BF16,
-}
+#: the type that some matrix of a file with this ``general.file_type`` has
+TYPE_OF_FILE = {number: kind for kind, number in FILE_TYPES.items()}
 
 
 def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
@@ -43,7 +33,7 @@ def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
 def _file_type(file: GGUFFile) -> Iterator[Finding]:
     """What tools show as the file's type; llama.cpp itself goes by each tensor's own."""
     number = file.metadata.get("general.file_type")
-    stated = FILE_TYPES.get(number) if type(number) is int else None
+    stated = TYPE_OF_FILE.get(number) if type(number) is int else None
     held = {tensor.type for tensor in file.tensors if len(tensor.shape) > 1 and tensor.shape[1] > 1}
     if stated is None or not held or (held == {stated} if stated is GGMLType.F32 else stated in held):
         return
