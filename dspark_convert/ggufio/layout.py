@@ -36,7 +36,7 @@ def check_layout(tensors: Sequence[Placed], data_offset: int, alignment: int, si
     names: set[str] = set()
     for tensor in tensors:
         if tensor.name in names:
-            found.append(error("duplicate-tensor", tensor.name, "the file has two tensors of this name"))
+            found.append(error("tensor-duplicate", tensor.name, "the file has two tensors of this name"))
         names.add(tensor.name)
         found += _check_shape(tensor)
     sizes_known = all(tensor.nbytes for tensor in tensors)

@@ -108,7 +108,7 @@ READABLE: dict[str, tuple[bytes, list[str]]] = {
     "key not utf-8": (B.file([B.kv(b"k\xff", 4, 1)]), ["bad-utf8"]),
     "text not utf-8": (B.file([B.kv("k", STRING, b"\xc3(")]), ["bad-utf8"]),
     "nested": (B.file([nested(2)]), ["nested-array"]),
-    "duplicate tensor": (two(("a", 0), ("a", 32)), ["duplicate-tensor"]),
+    "duplicate tensor": (two(("a", 0), ("a", 32)), ["tensor-duplicate"]),
     "same offset": (two(("a", 0), ("b", 0)), ["tensor-overlap", "trailing-bytes"]),
     "swapped": (two(("a", 32), ("b", 0)), ["tensor-gap", "tensor-overlap"]),
     "gap": (two(("a", 0), ("b", 64), 96), ["tensor-gap"]),
