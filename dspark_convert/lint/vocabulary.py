@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, warning
 from dspark_convert.ggufio.reader import GGUFFile
-from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.ggufio.types import KV, GGMLType, ValueType
 from dspark_convert.ggufio.values import LazyArray
+from dspark_convert.tokenizer import template
+from dspark_convert.tokenizer.special import ID_KEYS
 
 FROM_TARGET = "convert again with the target's tokenizer (--target-model-dir or --target-gguf)"
-
-#: tokens that mean something else; a mask that equals one of them was chosen by accident
-SPECIAL_TOKENS = ("bos", "eos", "eot", "eom", "unknown", "seperator", "padding")
-
-#: Jinja that reaches for Python's internals: a template of a language model never does
-TEMPLATE_ATTACK = re.compile(r"__\w{1,64}__|\|\s{0,8}attr\b")
-#: control, zero-width and bidirectional characters, none of which a reader would see
-INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]")
 
 
 def check_vocabulary(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
@@ -27,7 +20,13 @@ def check_vocabulary(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     yield from _tokens(file, draft, tokens)
     yield from _mask(file, draft)
     yield from _reduced(file, draft)
-    yield from _template(file)
+    yield from template.judge(_templates(file))
+
+
+def _templates(file: GGUFFile) -> Iterator[KV]:
+    for entry in file.metadata.entries.values():
+        if entry.key.startswith(template.KEY) and entry.type is ValueType.STRING:
+            yield file.kv(entry.key)
 
 
 def _tokens(file: GGUFFile, draft: Draft, tokens: object) -> Iterator[Finding]:
@@ -55,10 +54,10 @@ def _mask(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if size and mask >= size:
         message = f"the mask token is {mask}, but the vocabulary ends at {size - 1}; llama.cpp aborts on it"
         yield error("mask-out-of-range", "tokenizer.ggml.mask_token_id", message, "give the right mask token")
-    for name in SPECIAL_TOKENS:
-        key = f"tokenizer.ggml.{name}_token_id"
+    for role, key in ID_KEYS.items():
+        # A mask that means something else too was chosen by accident.
         if file.metadata.get(key) == mask:
-            message = f"the mask token {mask} is also the {name} token ({key})"
+            message = f"the mask token {mask} is also the {role.upper()} token ({key})"
             yield warning(
                 "mask-is-special", "tokenizer.ggml.mask_token_id", message, "check it with the draft's author"
             )
@@ -86,17 +85,3 @@ def _reduced(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     elif np.unique(ids).size != ids.size:
         message = f"{ids.size - np.unique(ids).size:,} of {ids.size:,} draft tokens map to an id that is taken already"
         yield error("d2t-duplicate", "d2t", message, "convert the published checkpoint again")
-
-
-def _template(file: GGUFFile) -> Iterator[Finding]:
-    key = "tokenizer.chat_template"
-    template = file.metadata.get(key)
-    if not isinstance(template, str):
-        return
-    attack = TEMPLATE_ATTACK.search(template)
-    if attack:
-        message = f"the template reaches for Python's internals ({attack.group()}); a draft needs no template"
-        yield warning("chat-template", key, message, "convert with --no-chat-template")
-    elif INVISIBLE.search(template):
-        message = "the template holds invisible control characters; a draft needs no template"
-        yield warning("chat-template", key, message, "convert with --no-chat-template")

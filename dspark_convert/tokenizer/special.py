@@ -19,7 +19,7 @@ from dspark_convert.tokenizer.postprocess import read_post_processor
 from dspark_convert.tokenizer.vocabulary import Vocabulary
 
 #: role -> its key; a role without one (cls) has no place in GGUF, and the mask is the draft's own
-_ID_KEYS = {
+ID_KEYS = {
     "bos": "tokenizer.ggml.bos_token_id",
     "eos": "tokenizer.ggml.eos_token_id",
     "eot": "tokenizer.ggml.eot_token_id",
@@ -40,11 +40,11 @@ class _Ids:
     findings: list[Finding] = field(default_factory=list)
 
     def offer(self, role: str, value: Any, where: str) -> None:
-        if role not in _ID_KEYS or role in self.by_role:
+        if role not in ID_KEYS or role in self.by_role:
             return
         if isinstance(value, list) and value and type(value[0]) is int:
             message = f"{where} has {len(value)} ids for {role.upper()}; the first, {value[0]}, is written."
-            self.findings.append(info("tokenizer-many-ids", _ID_KEYS[role], message))
+            self.findings.append(info("tokenizer-many-ids", ID_KEYS[role], message))
             value = value[0]
         if type(value) is not int or value == -1:
             return
@@ -54,7 +54,7 @@ class _Ids:
             message = (
                 f"{where} gives {role.upper()} the id {value}, outside the {self.vocab_size} tokens; it is left out."
             )
-            self.findings.append(warning("tokenizer-special-range", _ID_KEYS[role], message, f"correct {where}"))
+            self.findings.append(warning("tokenizer-special-range", ID_KEYS[role], message, f"correct {where}"))
 
 
 def special_kvs(files: TokenizerFiles, vocabulary: Vocabulary) -> tuple[list[KV], list[Finding]]:
@@ -75,7 +75,7 @@ def special_kvs(files: TokenizerFiles, vocabulary: Vocabulary) -> tuple[list[KV]
         ids.offer(role, files.generation_config.get(f"{role}_token_id"), "generation_config.json")
     adds = dict(additions.adds)
     findings = ids.findings + _configured_adds(files.settings, roles, adds)
-    kvs = [u32(_ID_KEYS[role], token_id) for role, token_id in ids.by_role.items()]
+    kvs = [u32(ID_KEYS[role], token_id) for role, token_id in ids.by_role.items()]
     kvs += [boolean(_ADD_KEYS[role], value) for role, value in adds.items() if role in _ADD_KEYS]
     return kvs, findings
 

@@ -19,10 +19,11 @@ KEY = "tokenizer.chat_template"
 #: names may hold these; anything else becomes an underscore
 _NAME_LETTERS = frozenset(letters.ascii_letters + letters.digits)
 
-#: a way out of a Jinja sandbox starts at an attribute such as __class__
-_DUNDER = re.compile(r"__[A-Za-z]\w*__")
-#: control characters other than line breaks and tabs, and those that turn the reading direction
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+#: a way out of a Jinja sandbox starts at an attribute such as __class__, or at the filter that names one
+_ATTRIBUTE = re.compile(r"__[^\W\d_]\w*__|\|\s{0,8}attr\b")
+#: what no reader sees: control characters other than line breaks and tabs, characters without width, and
+#: those that turn the reading direction
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]")
 
 
 def template_kvs(files: TokenizerFiles) -> tuple[list[KV], list[Finding]]:
@@ -95,9 +96,9 @@ def _judge(key: str, text: str) -> Iterator[Finding]:
     advice = "a draft does not need one: --no-chat-template leaves it out"
     if surrogate := re.search("[\ud800-\udfff]", text):
         raise InputError(f"the chat template holds half a surrogate pair at character {surrogate.start()}.")
-    if dunder := _DUNDER.search(text):
-        message = f"the chat template reaches for {dunder[0]}, which no template needs and attacks on Jinja do."
+    if attribute := _ATTRIBUTE.search(text):
+        message = f"the chat template reaches for {attribute[0]}, which no template needs and attacks on Jinja do."
         yield warning("chat-template-attribute", key, message, advice)
     if control := _CONTROL.search(text):
-        message = f"the chat template holds the control character U+{ord(control[0]):04X} at {control.start()}."
+        message = f"the chat template holds the invisible character U+{ord(control[0]):04X} at {control.start()}."
         yield warning("chat-template-control", key, message, advice)

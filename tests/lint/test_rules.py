@@ -245,9 +245,13 @@ CASES: list[tuple[str, str, Callable[[DraftFile], None]]] = [
     ("d2t-range", "error", reduced([0, 1, 2, VOCAB])),
     ("d2t-range", "error", reduced([0, -1, 2, 3])),
     ("d2t-duplicate", "error", reduced([0, 1, 1, 3])),
-    ("chat-template", "warning", put(tokenizer__chat_template=(STRING, "{% for x in ().__class__.__bases__ %}"))),
-    ("chat-template", "warning", put(tokenizer__chat_template=(STRING, "{{ x|attr('y') }}"))),
-    ("chat-template", "warning", put(tokenizer__chat_template=(STRING, "a\u202eb"))),
+    (
+        "chat-template-attribute",
+        "warning",
+        put(tokenizer__chat_template=(STRING, "{{ ().__class__.__bases__ }}")),
+    ),
+    ("chat-template-attribute", "warning", put(tokenizer__chat_template=(STRING, "{{ x|attr('y') }}"))),
+    ("chat-template-control", "warning", put(tokenizer__chat_template=(STRING, "a\u202eb"))),
     ("split-file", "error", put(split__count=(U32, 3))),
     ("non-finite-values", "error", data("fc.weight", lambda n: bytes(4 * (n - 1)) + NAN)),
     ("non-finite-values", "error", data("blk.1.ffn_up.weight", lambda n: INF + b"\1" * 4 * (n - 1))),
@@ -275,6 +279,7 @@ def test_exactly_that_rule_fires(tmp_path: Path, rule: str, severity: str, chang
 def test_every_rule_is_broken_here() -> None:
     package = Path(dspark_convert.__file__).parent
     sources = [*(package / "lint").glob("*.py"), *(package / "ggufio" / name for name in ("dialects.py", "keys.py"))]
+    sources.append(package / "tokenizer" / "template.py")
     text = "".join(path.read_text() for path in sources)
     rules = set(re.findall(r'(?:error|warning|info|tell)\(\s*"([a-z0-9-]+)"', text))
     elsewhere = {"big-endian", "gguf-version", "file-name", "values-unchecked", "early-layout"}

@@ -98,6 +98,9 @@ def test_no_text_is_an_error_that_tells_how_to_go_without(tmp_path: Path, templa
     [
         ("{% for x in ().__class__.__base__.__subclasses__() %}", "chat-template-attribute", "__class__"),
         ("{{ x['__globals__'] }}", "chat-template-attribute", "__globals__"),
+        ("{{ x | attr('y') }}", "chat-template-attribute", "| attr"),
+        ("{{ x['__ｃlass__'] }}", "chat-template-attribute", "__ｃlass__"),
+        ("a\u200bb", "chat-template-control", "U+200B at 1"),
         ("a\x1b[2Jb", "chat-template-control", "U+001B at 1"),
         ("a\u202eb", "chat-template-control", "U+202E at 1"),
         ("{{ messages }}\r\n\t__ __init", None, ""),
