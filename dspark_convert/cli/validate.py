@@ -30,6 +30,9 @@ def validate_command(
         Path | None,
         typer.Option("--target-reference", metavar="DIR", help="The target's checkpoint: are its features the same?"),
     ] = None,
+    server: Annotated[
+        bool, typer.Option("--server", help="Ask xllamacpp's own server too: does it write and accept the same?")
+    ] = False,
     prompts: Annotated[
         Path | None, typer.Option("--prompts", metavar="FILE", help="Prompts, one a line (default: built-in texts).")
     ] = None,
@@ -69,6 +72,7 @@ def validate_command(
             target,
             reference=reference,
             target_reference=target_reference,
+            server=server,
             lib=lib,
             prompts=texts,
             max_tokens=max_tokens,

@@ -37,7 +37,8 @@ def check_anchor_rule(session: Session) -> None:
 
     Says nothing of anchor-first drafts, which every library runs as such, nor of blocks of two slots.
     """
-    if session.shape.reads_anchor or session.shape.block_size < SLOTS:
+    shape = session.shape
+    if shape.kind == "dflash" or shape.reads_anchor or shape.block_size < SLOTS:
         return
     apart = sides = base = 0.0
     for token in range(1, session.draft.n_vocab, -(-session.draft.n_vocab // TRIES)):

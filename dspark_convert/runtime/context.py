@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ FloatArray = NDArray[np.float32]
 #: ggml type number of the key/value cache
 F32 = 0
 FLASH_ATTENTION_OFF = 0
+#: threads wait for each other spinning: on a busy machine that costs a small model more than it gains
+ONE_THREAD_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -138,3 +141,10 @@ def rows(pointer: Any, n_rows: int, width: int) -> FloatArray:
     if not pointer:
         raise InputError("llama.cpp gave no values where the draft should have produced some.")
     return np.ctypeslib.as_array(pointer, shape=(n_rows, width)).copy()
+
+
+def threads_for(model_bytes: int) -> int:
+    """Threads for a model of this size: the cores that this process may run on, which a container can restrict."""
+    if model_bytes <= ONE_THREAD_BYTES:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -76,6 +76,7 @@ def _shape(draft: Draft) -> DraftShape:
         mask_token_id=draft.mask_token_id,
         causal=draft.causal,
         has_confidence_head=draft.kind == "dspark" and draft.has_confidence_head,
+        kind=draft.kind,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,13 @@ import numpy as np
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.runtime.binding import NEWER_BUILD, TOKEN, Llama
-from dspark_convert.runtime.context import Context, ContextOptions, FloatArray, rows
+from dspark_convert.runtime.context import Context, ContextOptions, FloatArray, rows, threads_for
 from dspark_convert.runtime.shape import DraftShape
 
 #: llama.cpp's own physical batch; a prompt is decoded in pieces of it
 MAX_BATCH = 512
 #: contexts are made in steps of this, so that llama.cpp need not round
 CONTEXT_STEP = 256
-#: threads wait for each other spinning: on a busy machine that costs a small model more than it gains
-ONE_THREAD_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class Session:
         options = ContextOptions(
             n_ctx=n_ctx,
             n_batch=min(MAX_BATCH, n_ctx),
-            n_threads=_usable_cores() if self.llama.llama_model_size(self.target_model) > ONE_THREAD_BYTES else 1,
+            n_threads=threads_for(self.llama.llama_model_size(self.target_model)),
             n_rollback=self.shape.drafts_per_block,
         )
         self.target = Context(self.llama, self.target_model, options)
@@ -187,10 +184,3 @@ class Session:
             raise InputError(f"llama.cpp refused to load the {role} {path}")
         self._models.append(model)
         return model
-
-
-def _usable_cores() -> int:
-    """The cores that this process may run on, which a container can restrict."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class DraftShape:
     """``reads_anchor``: slot 0 of a block, where the anchor stands, proposes the next token.
 
-    That takes a Markov head and ``sample_from_anchor``: other drafts are read from slot 1 on.
+    That takes a Markov head and ``sample_from_anchor``: other drafts are read from slot 1 on. ``kind`` is
+    "dspark" with a Markov head, "dflash" without.
     """
 
     block_size: int
@@ -17,6 +18,7 @@ class DraftShape:
     mask_token_id: int
     causal: bool
     has_confidence_head: bool
+    kind: str = "dspark"
 
     @property
     def drafts_per_block(self) -> int:

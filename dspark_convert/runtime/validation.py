@@ -15,6 +15,7 @@ from dspark_convert.runtime.precheck import precheck
 from dspark_convert.runtime.proof import RUN_CHECKS as PROOF_CHECKS
 from dspark_convert.runtime.proof import Proof
 from dspark_convert.runtime.report import Check, ValidationReport
+from dspark_convert.runtime.server import ask_second_opinion, find_package
 from dspark_convert.runtime.verdict import count_acceptance, judge_acceptance, judge_drafting, judge_lossless
 
 __all__ = ["ValidationReport", "default_prompts", "read_prompts", "validate"]
@@ -32,6 +33,7 @@ def validate(
     *,
     reference: Path | None = None,
     target_reference: Path | None = None,
+    server: bool = False,
     lib: Path | None = None,
     prompts: Sequence[str] | None = None,
     max_tokens: int = DEFAULT_MAX_TOKENS,
@@ -42,20 +44,21 @@ def validate(
     """Check both files, then decode ``prompts`` (own texts if None) plainly and with the draft.
 
     ``reference``: the draft's checkpoint, which the file is then compared with (``proof``);
-    ``target_reference``: the target's, to compare the features with as well. ``max_tokens`` tokens a prompt,
-    ``timeout`` seconds and ``memory`` bytes (None: ``memory_limit``) for everything in llama.cpp, ``lib`` the
-    library file or its directory. Raises
-    InputError for files that are no GGUF or have the wrong role and for a checkpoint that cannot be
-    computed, EnvironmentFault if there is no library that can run a draft or no PyTorch for a reference.
+    ``target_reference``: the target's, to compare the features with as well. ``server``: ask xllamacpp's own
+    server too. ``max_tokens`` tokens a prompt, ``timeout`` seconds (for the server again) and ``memory`` bytes
+    (None: ``memory_limit``) for everything in llama.cpp, ``lib`` the library file or its directory. Raises
+    InputError for files that are no GGUF or have the wrong role and for a checkpoint that cannot be computed,
+    EnvironmentFault if there is no library that can run a draft, no PyTorch for a reference or no server.
     """
     proof = None if reference is None else Proof(draft, target, reference, target_reference)
     checks, shape = precheck(draft, target)
-    run_checks = RUN_CHECKS if proof is None else (*RUN_CHECKS, *PROOF_CHECKS)
+    run_checks = (*RUN_CHECKS, *(PROOF_CHECKS if proof else ()), *(("server",) if server else ()))
     if proof:
         checks += proof.judge_files()
     if shape is None:
         return ValidationReport({}, (*checks, *_skipped(run_checks, "the files do not pass the checks before")))
     library = find_library(lib)
+    package = find_package(library) if server else None
     texts = list(default_prompts() if prompts is None else prompts)
     with tempfile.TemporaryDirectory(prefix="dspark-") as directory:
         job = {
@@ -84,6 +87,8 @@ def validate(
         judge_lossless(run["runs"]),
     )
     lossless = judged[-1].status == "pass"
+    if package:
+        proved.append(ask_second_opinion(job, package, run, timeout=timeout, on_phase=on_phase))
     return ValidationReport(_describe(library, run), (*checks, *judged, *proved), acceptance, lossless, parity)
 
 

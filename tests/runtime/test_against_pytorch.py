@@ -94,7 +94,7 @@ def test_draft_without_heads_is_read_from_slot_1(random_pair: PairFiles, streams
 
     path = random_pair.broken("dflash", change)
     _, shape = precheck(path, random_pair.target)
-    assert shape == replace(SHAPE, reads_anchor=False, has_confidence_head=False)
+    assert shape == replace(SHAPE, reads_anchor=False, has_confidence_head=False, kind="dflash")
     run = record(random_pair, shape, path, 24, PROMPT)
     draft = load_draft(random_pair)
     with torch.no_grad():
