@@ -10,7 +10,10 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True)
 class Finding:
-    """``rule`` is a stable kebab-case id, ``where`` a file, tensor or key, ``fix`` what to do."""
+    """``rule`` is a stable kebab-case id, ``where`` a file, tensor or key.
+
+    ``message`` is a sentence with a full stop, ``fix`` what to do: a clause without one.
+    """
 
     rule: str
     severity: Severity

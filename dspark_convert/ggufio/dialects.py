@@ -56,7 +56,7 @@ def read_draft(file: GGUFFile) -> Reading:
         raise InputError(f"{file.path} is no model: it has no general.architecture.")
     legacy = find_legacy(architecture, file)
     if legacy is not None:
-        message = f"{legacy.title}, which mainline llama.cpp does not run; {legacy.differs}"
+        message = f"{legacy.title}, which mainline llama.cpp does not run; {legacy.differs}."
         fix = "convert the published checkpoint with dspark-convert"
         finding = error("legacy-layout", "general.architecture", message, fix)
         return Reading(legacy.dialect, None, (finding,))
@@ -123,7 +123,9 @@ def _read(keys: Keys, dialect: str) -> Reading:
     _compare_meaning(keys, draft)
     _compare_backbone(keys, draft, v4)
     if dialect == "dspark":
-        message = "the early DSpark layout (architecture dspark): only the first llama.cpp revisions with DSpark run it"
+        message = (
+            "the early DSpark layout (architecture dspark): only the first llama.cpp revisions with DSpark run it."
+        )
         fix = "for mainline convert with --dialect dflash"
         keys.findings.append(info("early-layout", "general.architecture", message, fix))
     return Reading(dialect, draft, tuple(keys.findings))
@@ -153,7 +155,7 @@ def _kind(file: GGUFFile) -> Kind:
 def _block_size(keys: Keys, kind: Kind) -> int | None:
     value: int | None = keys.number("block_size", ValueType.UINT32, required=kind == "dspark")
     if value is None and kind != "dspark":
-        message = f"the key is missing; llama.cpp takes {DEFAULT_BLOCK_SIZE}, which need not be what was trained"
+        message = f"the key is missing; llama.cpp takes {DEFAULT_BLOCK_SIZE}, which need not be what was trained."
         keys.findings.append(warning("key-default", f"{keys.prefix}.block_size", message, "convert the draft again"))
         return DEFAULT_BLOCK_SIZE
     return value
@@ -165,7 +167,7 @@ def _anchor(keys: Keys, kind: Kind, dialect: str) -> bool:
     if value is not None:
         return value
     if kind == "dspark" and dialect == "dflash":
-        message = "the key is missing; llama.cpp takes true: the first draft token is predicted at the anchor"
+        message = "the key is missing; llama.cpp takes true: the first draft token is predicted at the anchor."
         fix = "convert the draft again, so that the file says which it is"
         keys.findings.append(warning("key-default", f"{dialect}.sample_from_anchor", message, fix))
     return kind == "dspark"
@@ -175,7 +177,7 @@ def _confidence(keys: Keys, kind: Kind, dialect: str) -> bool:
     held = keys.file.tensor("conf_proj.weight") is not None
     value: bool | None = keys.number("has_confidence_head", ValueType.BOOL)
     if value is None and kind == "dspark" and dialect == "dflash" and not held:
-        message = "the key is missing; llama.cpp takes true, and --spec-draft-p-min reads what is not there"
+        message = "the key is missing; llama.cpp takes true, and --spec-draft-p-min reads what is not there."
         keys.findings.append(
             warning("key-default", f"{dialect}.has_confidence_head", message, "convert the draft again")
         )
@@ -185,7 +187,7 @@ def _confidence(keys: Keys, kind: Kind, dialect: str) -> bool:
 def _rope(keys: Keys, head_dim: int, v4: bool) -> Rope:
     base = keys.number("rope.freq_base", ValueType.FLOAT32)
     if base is None:
-        message = f"the key is missing; llama.cpp takes {DEFAULT_FREQ_BASE:g}, which is seldom what was trained"
+        message = f"the key is missing; llama.cpp takes {DEFAULT_FREQ_BASE:g}, which is seldom what was trained."
         keys.findings.append(warning("key-default", f"{keys.prefix}.rope.freq_base", message))
         base = DEFAULT_FREQ_BASE
     count = keys.number("rope.dimension_count", ValueType.UINT32)
@@ -196,7 +198,7 @@ def _rope(keys: Keys, head_dim: int, v4: bool) -> Rope:
     # Of the graphs that run drafts only DeepSeek-V4's rotates neighbouring pairs.
     style: Literal["neox", "norm"] = "norm" if v4 else "neox"
     if stated is not None and stated != style:
-        message = f"the file says {stated!r}, but llama.cpp rotates this draft {style!r}: all it computes is wrong"
+        message = f"the file says {stated!r}, but llama.cpp rotates this draft {style!r}: all it computes is wrong."
         keys.findings.append(error("rope-style", "dspark.rope_style", message, "convert the draft again"))
     return Rope(style, head_dim if count is None else count, base, scaling or None)
 
@@ -221,7 +223,7 @@ def _compare_meaning(keys: Keys, draft: Draft) -> None:
         meant = list(meant) if isinstance(meant, tuple) else meant
         if stated != meant:
             shown = f"{stated!r:.80}"
-            message = f"the file says {shown} here, but what llama.cpp reads says {meant!r:.80}"
+            message = f"the file says {shown} here, but what llama.cpp reads says {meant!r:.80}."
             keys.findings.append(error("meaning-disagrees", key, message, "convert the draft again"))
 
 
@@ -229,7 +231,7 @@ def _compare_backbone(keys: Keys, draft: Draft, v4: bool) -> None:
     """llama.cpp builds a DeepSeek-V4 draft if there are hyper-connections, and one like Qwen3's otherwise."""
     if draft.backbone.startswith("deepseek4") != v4:
         built = "a DeepSeek-V4 draft (hyper_connection.count)" if v4 else "a draft without hyper-connections"
-        message = f"the file says {draft.backbone!r:.80} here, but what llama.cpp reads makes {built}"
+        message = f"the file says {draft.backbone!r:.80} here, but what llama.cpp reads makes {built}."
         keys.findings.append(error("meaning-disagrees", "dspark.backbone", message, "convert the draft again"))
 
 

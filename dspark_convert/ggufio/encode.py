@@ -56,7 +56,7 @@ def encode_header(metadata: Sequence[KV], tensors: Sequence[TensorInfo]) -> tupl
     parts = [GGUF_MAGIC, struct.pack("<IQQ", GGUF_VERSION, len(tensors), len(metadata))]
     for kv in metadata:
         if kv.key in seen:
-            raise InputError(f"metadata key {kv.key!r} is given twice")
+            raise InputError(f"metadata key {kv.key!r} is given twice.")
         seen.add(kv.key)
         parts += [_key(kv.key), struct.pack("<I", kv.type), _value(kv) if kv.raw is None else kv.raw]
     seen.clear()
@@ -64,7 +64,7 @@ def encode_header(metadata: Sequence[KV], tensors: Sequence[TensorInfo]) -> tupl
     end = 0
     for tensor in tensors:
         if tensor.name in seen:
-            raise InputError(f"tensor {tensor.name!r} is given twice")
+            raise InputError(f"tensor {tensor.name!r} is given twice.")
         seen.add(tensor.name)
         offsets.append(end)
         parts.append(_tensor_info(tensor, end))
@@ -81,7 +81,7 @@ def alignment_of(metadata: Sequence[KV]) -> int:
             if kv.type is not ValueType.UINT32 or not isinstance(value, int) or value.bit_count() != 1:
                 raise InputError(
                     f"metadata key {ALIGNMENT_KEY!r} needs a power of two of type UINT32, "
-                    f"found {_shown(value)} of type {kv.type.name}"
+                    f"found {_shown(value)} of type {kv.type.name}."
                 )
             return value
     return GGUF_DEFAULT_ALIGNMENT
@@ -91,7 +91,7 @@ def _key(key: str) -> bytes:
     data = _strings(key, [key])
     if not 0 < len(data) - 8 <= MAX_KEY_BYTES:
         raise InputError(
-            f"metadata key {_shown(key)} has {len(data) - 8} bytes, where 1 to {MAX_KEY_BYTES} are allowed"
+            f"metadata key {_shown(key)} has {len(data) - 8} bytes, where 1 to {MAX_KEY_BYTES} are allowed."
         )
     return data
 
@@ -100,7 +100,7 @@ def _value(kv: KV) -> bytes:
     if kv.type is not ValueType.ARRAY:
         return _items(kv.key, kv.type, [kv.value])
     if kv.item_type is None or kv.item_type is ValueType.ARRAY or not isinstance(kv.value, list):
-        raise InputError(f"metadata key {kv.key!r}: an array needs a list and the type of its items")
+        raise InputError(f"metadata key {kv.key!r}: an array needs a list and the type of its items.")
     return struct.pack("<IQ", kv.item_type, len(kv.value)) + _items(kv.key, kv.item_type, kv.value)
 
 
@@ -141,7 +141,7 @@ def _check_item(key: str, value_type: ValueType, value: object, allowed: tuple[t
         bits = 8 * struct.calcsize(letter)
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if letter.islower() else (0, (1 << bits) - 1)
         needs = f"an integer from {low} to {high}"
-    raise InputError(f"metadata key {key!r}{_item(index)} needs {needs}, found {_shown(value)}")
+    raise InputError(f"metadata key {key!r}{_item(index)} needs {needs}, found {_shown(value)}.")
 
 
 def _strings(key: str, values: Sequence[Any]) -> bytes:
@@ -153,9 +153,9 @@ def _strings(key: str, values: Sequence[Any]) -> bytes:
         for index, value in enumerate(values):
             where = f"metadata key {key!r}{_item(index if len(values) > 1 else None)}"
             if not isinstance(value, str):
-                raise InputError(f"{where} needs a string, found {_shown(value)}") from None
+                raise InputError(f"{where} needs a string, found {_shown(value)}.") from None
             if any("\ud800" <= character <= "\udfff" for character in value):
-                raise InputError(f"{where} is no valid Unicode: {_shown(value)} has a lone surrogate") from None
+                raise InputError(f"{where} is no valid Unicode: {_shown(value)} has a lone surrogate.") from None
         raise
 
 
@@ -163,17 +163,17 @@ def _tensor_info(tensor: TensorInfo, offset: int) -> bytes:
     name = tensor.name.encode(errors="surrogatepass")
     where = f"tensor {_shown(tensor.name)}"
     if not 0 < len(name) <= MAX_TENSOR_NAME_BYTES:
-        raise InputError(f"{where} has a name of {len(name)} bytes, where 1 to {MAX_TENSOR_NAME_BYTES} are allowed")
+        raise InputError(f"{where} has a name of {len(name)} bytes, where 1 to {MAX_TENSOR_NAME_BYTES} are allowed.")
     shape = tensor.shape
     if not 0 < len(shape) <= MAX_DIMENSIONS or min(shape) < 1 or prod(shape) >= 1 << 63:
         raise InputError(
-            f"{where} has the shape {list(shape)}: 1 to {MAX_DIMENSIONS} dimensions of at least 1 are allowed"
+            f"{where} has the shape {list(shape)}: 1 to {MAX_DIMENSIONS} dimensions of at least 1 are allowed."
         )
     block = BLOCKS[tensor.type][0]
     if shape[0] % block or tensor.nbytes != tensor_nbytes(tensor.type, shape):
         raise InputError(
             f"{where} of type {tensor.type.name} needs rows that are a multiple of {block} and the bytes "
-            f"that they take, found the shape {list(shape)} and {tensor.nbytes} bytes"
+            f"that they take, found the shape {list(shape)} and {tensor.nbytes} bytes."
         )
     dims = struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, tensor.type, offset)
     return struct.pack("<Q", len(name)) + name + dims

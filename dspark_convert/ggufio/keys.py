@@ -42,7 +42,7 @@ class Keys:
         values = set(self.array(key, INTEGERS) or ())
         if len(values) == 1:
             return int(values.pop())
-        message = f"the layers have {len(values)} different values; one for all is expected"
+        message = f"the layers have {len(values)} different values; one for all is expected."
         self.findings.append(error("key-per-layer", key, message))
         return None
 
@@ -54,7 +54,7 @@ class Keys:
                 self._missing(key)
             return None
         if entry.type is not kind:
-            message = f"the value has type {entry.type.name}; llama.cpp takes {kind.name} only"
+            message = f"the value has type {entry.type.name}; llama.cpp takes {kind.name} only."
             self.findings.append(error("key-type", key, message, "convert the draft again"))
             return None
         return self.file.metadata[key]
@@ -69,15 +69,15 @@ class Keys:
         if entry.array is None or entry.array.item_type not in kinds:
             found = f"an array of {entry.array.item_type.name}" if entry.array else entry.type.name
             expected = " or ".join(kind.name for kind in kinds)
-            message = f"the value is {found}; an array of {expected} is expected"
+            message = f"the value is {found}; an array of {expected} is expected."
             self.findings.append(error("key-type", key, message, "convert the draft again"))
             return None
         if entry.array.count > MAX_LIST_ITEMS:
-            message = f"the list has {entry.array.count:,} items; more than {MAX_LIST_ITEMS:,} make no sense"
+            message = f"the list has {entry.array.count:,} items; more than {MAX_LIST_ITEMS:,} make no sense."
             self.findings.append(error("list-too-long", key, message, "convert the draft again"))
             return None
         return tuple(self.file.metadata[key])
 
     def _missing(self, key: str) -> None:
-        message = "the key is missing, and llama.cpp does not run the draft without it"
+        message = "the key is missing, and llama.cpp does not run the draft without it."
         self.findings.append(error("key-missing", key, message, "convert the draft again"))

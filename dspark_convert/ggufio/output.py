@@ -32,28 +32,28 @@ def check_output(path: Path, inputs: Iterable[Path], force: bool) -> None:
     except FileNotFoundError:
         found = None
         if not parent.is_dir():
-            raise UsageError(f"{path}: the directory {parent} does not exist; create it first") from None
+            raise UsageError(f"{path}: the directory {parent} does not exist; create it first.") from None
     except NotADirectoryError:
-        raise UsageError(f"{path}: {parent} is not a directory") from None
+        raise UsageError(f"{path}: {parent} is not a directory.") from None
     except OSError as fault:
         if fault.errno == errno.ENAMETOOLONG:
-            raise UsageError(f"{path}: the name is too long for the file system") from None
-        raise EnvironmentFault(f"cannot write {path}: {reason(fault)}") from fault
+            raise UsageError(f"{path}: the name is too long for the file system.") from None
+        raise EnvironmentFault(f"cannot write {path}: {reason(fault)}.") from fault
     if path.is_dir():
-        raise UsageError(f"{path} is a directory; give the name of a file in it")
+        raise UsageError(f"{path} is a directory; give the name of a file in it.")
     for source in inputs:
         same = False
         with contextlib.suppress(OSError):  # one of the two does not exist
             same = path.samefile(source)
         if same:
-            raise UsageError(f"{path} is the same file as the input {source}; choose another output")
+            raise UsageError(f"{path} is the same file as the input {source}; choose another output.")
     # A link is replaced, not followed; but /dev/stdout is one too, and not for replacing.
     if found and not stat.S_ISREG(found.st_mode) and not _leads_to_a_file(path):
-        raise UsageError(f"{path} is a device or a pipe, not a regular file; choose another output")
+        raise UsageError(f"{path} is a device or a pipe, not a regular file; choose another output.")
     if found and not force:
         raise exists_already(path)
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise EnvironmentFault(f"cannot write {path}: no permission to create files in {parent}")
+        raise EnvironmentFault(f"cannot write {path}: no permission to create files in {parent}.")
 
 
 def _leads_to_a_file(path: Path) -> bool:
@@ -72,7 +72,7 @@ def output_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as fault:
-        raise EnvironmentFault(f"cannot write {path}: {reason(fault)}") from fault
+        raise EnvironmentFault(f"cannot write {path}: {reason(fault)}.") from fault
 
 
 def reason(fault: OSError) -> str:
@@ -80,4 +80,4 @@ def reason(fault: OSError) -> str:
 
 
 def exists_already(path: Path) -> UsageError:
-    return UsageError(f"{path} exists already; add --force to replace it, or choose another output")
+    return UsageError(f"{path} exists already; add --force to replace it, or choose another output.")

@@ -111,7 +111,7 @@ class GGUFFile:
         """Raise InputError, with the findings, if llama.cpp would refuse this file as a GGUF."""
         errors = [finding for finding in self.findings if finding.severity == "error"]
         if errors:
-            raise InputError(f"{self.path} is damaged: {errors[0].message}.", findings=errors)
+            raise InputError(f"{self.path} is damaged: {errors[0].message}", findings=errors)
 
     def _parse(self) -> None:
         order = self._read_version()
@@ -164,14 +164,14 @@ class GGUFFile:
                 raise cursor.fail(f"the key of metadata entry {index} has {len(key_bytes):,} bytes (1 to 65,535)", at)
             key = decode_text(key_bytes)
             if not _is_utf8(key_bytes):
-                found.append(error("bad-utf8", key, f"the key at byte {at} is not UTF-8"))
+                found.append(error("bad-utf8", key, f"the key at byte {at} is not UTF-8."))
             entry = self._read_entry(cursor, key)
             if entry.type is ValueType.STRING and not _is_utf8(self._view[entry.start + 8 : entry.end]):
-                found.append(error("bad-utf8", key, f"the text at byte {entry.start + 8} is not UTF-8"))
+                found.append(error("bad-utf8", key, f"the text at byte {entry.start + 8} is not UTF-8."))
             if entry.array and entry.array.item_type is ValueType.ARRAY:
-                found.append(error("nested-array", key, "an array of arrays, which llama.cpp does not read"))
+                found.append(error("nested-array", key, "an array of arrays, which llama.cpp does not read."))
             if key in entries:
-                found.append(error("duplicate-key", key, f"the key occurs again at byte {at}; the first one counts"))
+                found.append(error("duplicate-key", key, f"the key occurs again at byte {at}; the first one counts."))
             entries.setdefault(key, entry)
         return entries
 
@@ -202,10 +202,10 @@ class GGUFFile:
         name_bytes = cursor.string(f"the name of tensor {index}")
         name = decode_text(name_bytes[:MAX_KEY_BYTES])
         if not 0 < len(name_bytes) <= MAX_TENSOR_NAME_BYTES:
-            message = f"the name has {len(name_bytes):,} bytes; llama.cpp takes 1 to {MAX_TENSOR_NAME_BYTES}"
+            message = f"the name has {len(name_bytes):,} bytes; llama.cpp takes 1 to {MAX_TENSOR_NAME_BYTES}."
             found.append(error("tensor-name", name, message))
         if not _is_utf8(name_bytes):
-            found.append(error("bad-utf8", name, f"the tensor name at byte {at} is not UTF-8"))
+            found.append(error("bad-utf8", name, f"the tensor name at byte {at} is not UTF-8."))
         dimensions = cursor.u32(f"the dimension count of tensor {name}")
         if dimensions > MAX_DIMENSIONS:
             raise cursor.fail(

@@ -98,9 +98,9 @@ def write(
             if check:
                 raise _not_finite(path, check)
             if changed := [source for source, stamp in before.items() if _stamps([source])[source] != stamp]:
-                raise InputError(f"{changed[0]} changed while it was read; convert again when nothing writes to it")
+                raise InputError(f"{changed[0]} changed while it was read; convert again when nothing writes to it.")
             if zero and strict:
-                raise InputError(f"{path} was not written: matrices are all zero", findings=zero)
+                raise InputError(f"{path} was not written: matrices are all zero.", findings=zero)
             with output_faults(path):
                 os.fsync(descriptor)
         finally:
@@ -134,7 +134,7 @@ def _told_if_zero(job: TensorJob, pieces: Iterator[memoryview], findings: list[F
         yield piece
     if zero and job.source is not None:
         name = job.source.name
-        message = f"{job.source.path}: all values are zero"
+        message = f"{job.source.path}: all values are zero."
         findings.append(warning("all-zero", name, message, "the checkpoint is damaged: fetch it again"))
 
 
@@ -143,7 +143,9 @@ def _check_space(path: Path, needed: int) -> None:
         usage = shutil.disk_usage(path.parent)
     # Some network file systems report a size of 0 for "unknown".
     if usage.total and usage.free < needed:
-        raise EnvironmentFault(f"cannot write {path}: it needs {needed} bytes, and {path.parent} has {usage.free} free")
+        raise EnvironmentFault(
+            f"cannot write {path}: it needs {needed} bytes, and {path.parent} has {usage.free} free."
+        )
 
 
 def _write_all(descriptor: int, data: bytes | memoryview, path: Path) -> None:
@@ -182,6 +184,6 @@ def _not_finite(path: Path, check: NonFinite) -> InputError:
     findings = check.findings()
     return InputError(
         f"{path} was not written: values of {len({finding.where for finding in findings})} tensors are NaN, "
-        f"infinite, or too large for the output type",
+        f"infinite, or too large for the output type.",
         findings=findings,
     )

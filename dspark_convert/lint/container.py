@@ -15,18 +15,18 @@ TYPE_OF_FILE = {number: kind for kind, number in FILE_TYPES.items()}
 
 def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if file.byte_order == "big":
-        message = "the file is big-endian; llama.cpp on this kind of machine does not load it"
+        message = "the file is big-endian; llama.cpp on this kind of machine does not load it."
         yield error("big-endian", file.path.name, message, "swap its bytes or convert again")
     if file.version < 3:
-        yield info("gguf-version", file.path.name, f"the file is GGUF version {file.version}; 3 is current")
+        yield info("gguf-version", file.path.name, f"the file is GGUF version {file.version}; 3 is current.")
     count = file.metadata.get("split.count")
     if isinstance(count, int) and count > 1:
-        message = f"this is one of {count} parts of a split file, and its other tensors are not seen here"
+        message = f"this is one of {count} parts of a split file, and its other tensors are not seen here."
         yield error("split-file", "split.count", message, "merge the parts with llama-gguf-split --merge")
     yield from _file_type(file)
     prefix = "dspark-" if draft.kind == "dspark" else "dflash-"
     if not file.path.name.startswith(prefix):
-        message = f"llama.cpp finds a draft beside its target only if its name begins with {prefix}"
+        message = f"llama.cpp finds a draft beside its target only if its name begins with {prefix}."
         yield info("file-name", file.path.name, message, "rename it, or name it to llama.cpp with --spec-draft-model")
 
 
@@ -38,5 +38,5 @@ def _file_type(file: GGUFFile) -> Iterator[Finding]:
     if stated is None or not held or (held == {stated} if stated is GGMLType.F32 else stated in held):
         return
     names = sorted({tensor.type_name for tensor in file.tensors if tensor.type in held})
-    message = f"the file says {number} ({stated.name}), but its matrices are {', '.join(names)}"
+    message = f"the file says {number} ({stated.name}), but its matrices are {', '.join(names)}."
     yield warning("file-type", "general.file_type", message, "convert the draft again")

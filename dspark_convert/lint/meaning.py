@@ -31,7 +31,7 @@ def check_meaning(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
 def _block(draft: Draft) -> Iterator[Finding]:
     smallest = 1 if draft.sample_from_anchor else 2
     if not smallest <= draft.block_size <= MAX_BLOCK_SIZE:
-        message = f"the block size is {draft.block_size}; {smallest} to {MAX_BLOCK_SIZE} make sense"
+        message = f"the block size is {draft.block_size}; {smallest} to {MAX_BLOCK_SIZE} make sense."
         yield error("block-size", "block_size", message, AGAIN)
 
 
@@ -39,50 +39,50 @@ def _taps(draft: Draft) -> Iterator[Finding]:
     taps = draft.target_layers
     shown = list(taps[:32])
     if not taps:
-        yield error("taps-empty", "target_layers", "the draft taps no layer of its target", AGAIN)
+        yield error("taps-empty", "target_layers", "the draft taps no layer of its target.", AGAIN)
     if any(tap < 0 for tap in taps):
-        message = f"{shown} holds a negative layer, on which llama.cpp aborts; the embeddings' output is 0"
+        message = f"{shown} holds a negative layer, on which llama.cpp aborts; the embeddings' output is 0."
         yield error("taps-negative", "target_layers", message, AGAIN)
     if len(set(taps)) != len(taps):
-        yield warning("taps-duplicate", "target_layers", f"{shown} names a layer twice", AGAIN)
+        yield warning("taps-duplicate", "target_layers", f"{shown} names a layer twice.", AGAIN)
     elif any(a > b for a, b in pairwise(taps)):
-        yield warning("taps-unsorted", "target_layers", f"{shown} is not in ascending order", AGAIN)
+        yield warning("taps-unsorted", "target_layers", f"{shown} is not in ascending order.", AGAIN)
 
 
 def _heads(draft: Draft) -> Iterator[Finding]:
     heads, heads_kv, width = draft.n_head, draft.n_head_kv, draft.head_dim
     if not (0 < heads <= MAX_HEADS and 0 < heads_kv <= heads) or heads % heads_kv:
-        message = f"{heads} query heads cannot share {heads_kv} key/value heads evenly"
+        message = f"{heads} query heads cannot share {heads_kv} key/value heads evenly."
         yield error("head-counts", "attention.head_count", message, AGAIN)
     rotated = draft.rope.dimension_count
     if not 0 < width <= MAX_HEAD_DIM:
-        message = f"heads are {width} wide; 1 to {MAX_HEAD_DIM} make sense"
+        message = f"heads are {width} wide; 1 to {MAX_HEAD_DIM} make sense."
         yield error("head-width", "attention.key_length", message, AGAIN)
     elif not 0 < rotated <= width or rotated % 2:
-        message = f"RoPE rotates {rotated} of a head's {width} dimensions; an even number up to the width is needed"
+        message = f"RoPE rotates {rotated} of a head's {width} dimensions; an even number up to the width is needed."
         yield error("rope-dimensions", "rope.dimension_count", message, AGAIN)
 
 
 def _numbers(draft: Draft) -> Iterator[Finding]:
     eps, base = draft.rms_norm_eps, draft.rope.freq_base
     if not 0 < eps < 1e-2:
-        message = f"the epsilon of the norms is {eps:g}; it is 1e-20 to 1e-5 in every published model"
+        message = f"the epsilon of the norms is {eps:g}; it is 1e-20 to 1e-5 in every published model."
         yield error("norm-epsilon", "attention.layer_norm_rms_epsilon", message, AGAIN)
     if not (math.isfinite(base) and base > 1):
-        message = f"the base of RoPE is {base:g}; it is 1e4 to 1e9 in every published model"
+        message = f"the base of RoPE is {base:g}; it is 1e4 to 1e9 in every published model."
         yield error("rope-base", "rope.freq_base", message, AGAIN)
 
 
 def _window(draft: Draft) -> Iterator[Finding]:
     pattern = draft.sliding_window_pattern
     if draft.sliding_window and draft.backbone != "deepseek4" and not pattern:
-        message = "there is a sliding window and no list of the layers that have it, which llama.cpp refuses"
+        message = "there is a sliding window and no list of the layers that have it, which llama.cpp refuses."
         yield error("window-without-pattern", "attention.sliding_window_pattern", message, AGAIN)
     elif pattern and len(pattern) != draft.n_layer:
-        message = f"the list has {len(pattern)} entries for {draft.n_layer} layers"
+        message = f"the list has {len(pattern)} entries for {draft.n_layer} layers."
         yield error("window-pattern-length", "attention.sliding_window_pattern", message, AGAIN)
     elif pattern and draft.sliding_window and not any(pattern):
-        message = f"no layer uses the sliding window of {draft.sliding_window}"
+        message = f"no layer uses the sliding window of {draft.sliding_window}."
         yield warning("window-unused", "attention.sliding_window_pattern", message, AGAIN)
 
 
@@ -90,25 +90,25 @@ def _flags(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if draft.kind == "dflash" and draft.sample_from_anchor:
         message = (
             "the draft predicts from the anchor on but has no Markov head, by which llama.cpp tells such drafts:"
-            " it would read every position one token off"
+            " it would read every position one token off."
         )
         fix = "convert it with dspark-convert, which adds a Markov head of zeros"
         yield error("anchor-without-markov", "sample_from_anchor", message, fix)
     if not draft.has_confidence_head and file.tensor("conf_proj.weight") is not None:
-        message = "has_confidence_head is false, but the tensor is there: the confidences are never used"
+        message = "has_confidence_head is false, but the tensor is there: the confidences are never used."
         yield warning("confidence-flag", "conf_proj.weight", message, AGAIN)
     if draft.kind != "dflash2":
         for key in ("dflash.logit_scale", "dflash.final_logit_softcapping"):
             if file.metadata.get(key) not in (None, 0.0, 1.0):
-                message = f"the file says {file.metadata[key]}, which llama.cpp applies to DFlash2 drafts only"
+                message = f"the file says {file.metadata[key]}, which llama.cpp applies to DFlash2 drafts only."
                 yield warning("logits-unscaled", key, message)
     if "dflash.embedding_length_out" in file.metadata:
-        message = "llama.cpp takes it for the width of the draft's output and aborts"
+        message = "llama.cpp takes it for the width of the draft's output and aborts."
         yield error("embedding-length-out", "dflash.embedding_length_out", message, AGAIN)
     if draft.markov_head_type not in ("vanilla", "zero", "none"):
-        message = f"the Markov head is {draft.markov_head_type!r}; llama.cpp computes vanilla ones only"
+        message = f"the Markov head is {draft.markov_head_type!r}; llama.cpp computes vanilla ones only."
         yield error("markov-type", "dspark.markov_head_type", message)
     flag = file.metadata.get("dflash.has_confidence_head")
     if draft.kind == "dspark" and flag is False and file.tensor("conf_proj.weight") is None:
-        message = "the draft has no confidence head: llama.cpp needs --spec-draft-p-min 0 (its default)"
+        message = "the draft has no confidence head: llama.cpp needs --spec-draft-p-min 0 (its default)."
         yield info("no-confidence-head", "has_confidence_head", message)

@@ -18,13 +18,13 @@ SHOWN_NAMES = 6
 
 def check_tensors(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if draft.n_layer == 0 or draft.n_layer > MAX_LAYERS:
-        message = f"block_count is {draft.n_layer}; llama.cpp takes 1 to {MAX_LAYERS}"
+        message = f"block_count is {draft.n_layer}; llama.cpp takes 1 to {MAX_LAYERS}."
         yield error("block-count", "block_count", message, AGAIN)
         return
     yield from _shared(file, draft)
     yield from _vectors(file.tensors)
     if any(key.endswith(".hyper_connection.count") for key in file.metadata):
-        message = "a DeepSeek-V4 backbone, whose tensors this version does not check against the metadata"
+        message = "a DeepSeek-V4 backbone, whose tensors this version does not check against the metadata."
         yield info("backbone-unchecked", "blk.*", message)
         return
     by_name = {item.name: item for item in wanted(file, draft)}
@@ -37,19 +37,19 @@ def _missing(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
     missing = [item.name for item in by_name.values() if item.required and file.tensor(item.name) is None]
     if "conf_proj.weight" in missing:
         missing.remove("conf_proj.weight")
-        message = "has_confidence_head is true, but the tensor is missing: llama.cpp would read garbage confidences"
+        message = "has_confidence_head is true, but the tensor is missing: llama.cpp would read garbage confidences."
         yield error("confidence-flag", "conf_proj.weight", message, AGAIN)
     if missing:
-        yield error("tensor-missing", missing[0], f"llama.cpp needs {len(missing)} more: {_names(missing)}", AGAIN)
+        yield error("tensor-missing", missing[0], f"llama.cpp needs {len(missing)} more: {_names(missing)}.", AGAIN)
     if not has_values(file) and "hidden_activation" not in {key.split(".")[-1] for key in file.metadata}:
-        message = "no layer has a value projection, so llama.cpp uses the keys as values; only Gemma4 drafts mean that"
+        message = "no layer has a value projection, so llama.cpp uses the keys as values; only Gemma4 drafts mean that."
         yield warning("values-missing", "blk.*.attn_v.weight", message, AGAIN)
 
 
 def _unexpected(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
     unknown = [t.name for t in file.tensors if t.name not in by_name and not _is_scale(t, by_name)]
     if unknown:
-        message = f"llama.cpp refuses files with tensors that its draft does not have: {_names(unknown)}"
+        message = f"llama.cpp refuses files with tensors that its draft does not have: {_names(unknown)}."
         yield error("tensor-unexpected", unknown[0], message, AGAIN)
 
 
@@ -68,10 +68,10 @@ def _shapes(file: GGUFFile, draft: Draft, by_name: dict[str, Wanted]) -> Iterato
         taps = len(draft.target_layers)
         if item.name == "fc.weight" and tensor.shape[1:] == item.shape[1:]:
             needed = f"{taps} target layers x {draft.hidden_size} = {item.shape[0]}"
-            message = f"rows hold {tensor.shape[0]} values, but {needed} are needed"
+            message = f"rows hold {tensor.shape[0]} values, but {needed} are needed."
             yield error("fc-width", item.name, message, "correct target_layers in the config and convert again")
             continue
-        message = f"the shape is {list(tensor.shape)}; the metadata says {list(item.shape)} (ggml order)"
+        message = f"the shape is {list(tensor.shape)}; the metadata says {list(item.shape)} (ggml order)."
         yield error("tensor-shape", item.name, message, AGAIN)
 
 
@@ -80,16 +80,16 @@ def _shared(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if draft.has_token_embd and not draft.has_output:
         message = (
             "the embeddings are in the file and the head (output.weight) is not: llama.cpp then uses the"
-            " embeddings as head, which is wrong for every target whose two tables differ"
+            " embeddings as head, which is wrong for every target whose two tables differ."
         )
         # Our own converter writes this only after seeing that the target is tied.
         tell = warning if "dspark.converter_version" in file.metadata else error
         yield tell("token-embd-alone", "token_embd.weight", message, "convert with --shared-tensors omit")
     elif draft.has_token_embd:
-        message = "the draft has embeddings and head of its own, which llama.cpp before b10952 refuses"
+        message = "the draft has embeddings and head of its own, which llama.cpp before b10952 refuses."
         yield info("own-tables", "token_embd.weight", message, "convert with --shared-tensors omit")
     if file.tensor("d2t") is not None and not draft.has_output:
-        message = f"the reduced vocabulary of {draft.draft_vocab_size} tokens has no head of its own (output.weight)"
+        message = f"the reduced vocabulary of {draft.draft_vocab_size} tokens has no head of its own (output.weight)."
         yield error("d2t-without-output", "d2t", message, "convert a checkpoint that has its lm_head")
 
 
@@ -97,7 +97,7 @@ def _vectors(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
     odd = [t for t in tensors if len(_trimmed(t.shape)) == 1 and _needs_f32(t) and t.type is not GGMLType.F32]
     if odd:
         names = _names([f"{tensor.name} ({tensor.type_name})" for tensor in odd])
-        message = f"norms, biases and sinks have to be F32 for llama.cpp: {names}"
+        message = f"norms, biases and sinks have to be F32 for llama.cpp: {names}."
         yield error("vector-type", odd[0].name, message, AGAIN)
 
 

@@ -29,7 +29,7 @@ def check_values(file: GGUFFile, draft: Draft, advance: Callable[[int], None]) -
             advance(tensor.nbytes)
     unchecked.discard("I64")
     if unchecked:
-        message = f"values of these types were not searched for NaN: {', '.join(sorted(unchecked))}"
+        message = f"values of these types were not searched for NaN: {', '.join(sorted(unchecked))}."
         yield info("values-unchecked", "tensors", message)
 
 
@@ -55,8 +55,8 @@ def _check_tensor(
                 bad_bytes = start + 1
             advance(chunk.size)
     if bad_bytes:
-        message = f"the {kind.name} data holds NaN or infinity (in the block at byte {bad_bytes - 1:,} of it)"
+        message = f"the {kind.name} data holds NaN or infinity (in the block at byte {bad_bytes - 1:,} of it)."
         yield error("non-finite-values", tensor.name, message, "the checkpoint or the file is damaged: get it again")
     if zero and tensor.shape != (1,) and not (draft.markov_head_type == "zero" and tensor.name.startswith("markov_")):
-        message = f"all {tensor.nbytes:,} bytes are zero"
+        message = f"all {tensor.nbytes:,} bytes are zero."
         yield warning("all-zero", tensor.name, message, "the checkpoint or the file is damaged: get it again")

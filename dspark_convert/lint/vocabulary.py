@@ -32,32 +32,32 @@ def _templates(file: GGUFFile) -> Iterator[KV]:
 def _tokens(file: GGUFFile, draft: Draft, tokens: object) -> Iterator[Finding]:
     model = file.metadata.get("tokenizer.ggml.model")
     if not isinstance(model, str) or not isinstance(tokens, LazyArray) or not len(tokens):
-        message = "the file holds no vocabulary, without which llama.cpp cannot know the mask token"
+        message = "the file holds no vocabulary, without which llama.cpp cannot know the mask token."
         yield error("vocabulary-missing", "tokenizer.ggml.tokens", message, FROM_TARGET)
         return
     if len(tokens) != draft.vocab_size:
-        message = f"the vocabulary has {len(tokens):,} tokens, but the tensors have {draft.vocab_size:,} rows"
+        message = f"the vocabulary has {len(tokens):,} tokens, but the tensors have {draft.vocab_size:,} rows."
         yield error("vocabulary-size", "tokenizer.ggml.tokens", message, FROM_TARGET)
     for key in ("tokenizer.ggml.token_type", "tokenizer.ggml.scores"):
         other = file.metadata.get(key)
         if other is not None and (not isinstance(other, LazyArray) or len(other) != len(tokens)):
             count = f"{len(other):,} entries" if isinstance(other, LazyArray) else "no list"
-            message = f"it has {count} for {len(tokens):,} tokens; llama.cpp reads past its end"
+            message = f"it has {count} for {len(tokens):,} tokens; llama.cpp reads past its end."
             yield error("vocabulary-lists", key, message, FROM_TARGET)
     if model == "gpt2" and "tokenizer.ggml.pre" not in file.metadata:
-        message = "the pre-tokenizer is not named, so llama.cpp splits text by a default that hardly fits"
+        message = "the pre-tokenizer is not named, so llama.cpp splits text by a default that hardly fits."
         yield warning("pre-tokenizer-missing", "tokenizer.ggml.pre", message, FROM_TARGET)
 
 
 def _mask(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     mask, size = draft.mask_token_id, draft.vocab_size
     if size and mask >= size:
-        message = f"the mask token is {mask}, but the vocabulary ends at {size - 1}; llama.cpp aborts on it"
+        message = f"the mask token is {mask}, but the vocabulary ends at {size - 1}; llama.cpp aborts on it."
         yield error("mask-out-of-range", "tokenizer.ggml.mask_token_id", message, "give the right mask token")
     for role, key in ID_KEYS.items():
         # A mask that means something else too was chosen by accident.
         if file.metadata.get(key) == mask:
-            message = f"the mask token {mask} is also the {role.upper()} token ({key})"
+            message = f"the mask token {mask} is also the {role.upper()} token ({key})."
             yield warning(
                 "mask-is-special", "tokenizer.ggml.mask_token_id", message, "check it with the draft's author"
             )
@@ -69,7 +69,7 @@ def _reduced(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if tensor is None:
         return
     if tensor.type is not GGMLType.I64:
-        yield error("d2t-type", "d2t", f"the type is {tensor.type_name}; llama.cpp asserts I64", FROM_TARGET)
+        yield error("d2t-type", "d2t", f"the type is {tensor.type_name}; llama.cpp asserts I64.", FROM_TARGET)
         return
     if not tensor.nbytes or tensor.offset + tensor.nbytes > file.size:
         return  # told as truncated
@@ -81,7 +81,7 @@ def _reduced(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if outside.size:
         first = int(outside[0])
         message = f"{outside.size:,} ids are outside the vocabulary of {draft.vocab_size:,}; the first is {ids[first]}"
-        yield error("d2t-range", "d2t", f"{message} at {first}", "convert the published checkpoint again")
+        yield error("d2t-range", "d2t", f"{message} at {first}.", "convert the published checkpoint again")
     elif np.unique(ids).size != ids.size:
-        message = f"{ids.size - np.unique(ids).size:,} of {ids.size:,} draft tokens map to an id that is taken already"
+        message = f"{ids.size - np.unique(ids).size:,} of {ids.size:,} draft tokens map to an id that is taken already."
         yield error("d2t-duplicate", "d2t", message, "convert the published checkpoint again")

@@ -79,7 +79,7 @@ class NonFinite:
                         "non-finite-values",
                         source.name,
                         f"{source.path}: {non_finite.count} of {total} values are NaN or infinite, the first "
-                        f"({non_finite.value}) at flat index {non_finite.first}",
+                        f"({non_finite.value}) at flat index {non_finite.first}.",
                         "the checkpoint is damaged: fetch it again, or ask its author for a sound one",
                     )
                 )
@@ -91,7 +91,7 @@ class NonFinite:
                         f"{narrow.lower()}-overflow",
                         source.name,
                         f"{source.path}: {overflow.count} of {total} values are too large for {what}, the first "
-                        f"({overflow.value:g}) at flat index {overflow.first}",
+                        f"({overflow.value:g}) at flat index {overflow.first}.",
                         "use --outtype bf16 or f32" if narrow == "F16" else "use a wider --outtype",
                     )
                 )

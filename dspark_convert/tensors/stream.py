@@ -52,19 +52,19 @@ def blocks(job: TensorJob, check: NonFinite, *, buffer_bytes: int = BUFFER_BYTES
                 check.look(job, source, values, out, start)
                 yield out.data
     except FileNotFoundError:
-        raise InputError(f"{source.path}: the file of tensor {source.name} has vanished") from None
+        raise InputError(f"{source.path}: the file of tensor {source.name} has vanished.") from None
     except OSError as fault:
-        raise EnvironmentFault(f"{source.path}: cannot read tensor {source.name}: {fault.strerror}") from fault
+        raise EnvironmentFault(f"{source.path}: cannot read tensor {source.name}: {fault.strerror}.") from fault
 
 
 def _agreed(job: TensorJob) -> TensorRef:
     """The source of ``job``, once its shape, dtype and size are known to give what the job says."""
     source = job.source
     if source is None:
-        raise InputError(f"tensor {job.name}: the transform {job.transform} needs a source tensor")
+        raise InputError(f"tensor {job.name}: the transform {job.transform} needs a source tensor.")
     where = f"{source.path}: tensor {source.name}"
     if source.dtype not in SOURCE_DTYPES or job.type not in TARGET_TYPES:
-        raise InputError(f"{where}: no cast from {source.dtype} to {job.type.name} (for {job.name})")
+        raise InputError(f"{where}: no cast from {source.dtype} to {job.type.name} (for {job.name}).")
     shape = source.shape[::-1]
     fits = shape == job.shape
     if job.transform == "pad_columns":
@@ -72,13 +72,13 @@ def _agreed(job: TensorJob) -> TensorRef:
     if not fits:
         raise InputError(
             f"{where}: its shape {list(source.shape)} does not give {list(job.shape)} (ggml order), "
-            f"the shape of {job.name}, by {job.transform}"
+            f"the shape of {job.name}, by {job.transform}."
         )
     expected = prod(source.shape) * SOURCE_DTYPES[source.dtype].itemsize
     if source.nbytes != expected:
         raise InputError(
             f"{where}: {source.dtype} {list(source.shape)} takes {expected} bytes, "
-            f"but the header gives it {source.nbytes}"
+            f"but the header gives it {source.nbytes}."
         )
     return source
 
@@ -91,7 +91,7 @@ def _fill(file: FileIO, view: memoryview, source: TensorRef) -> None:
         if not got:
             raise InputError(
                 f"{source.path}: the file ends inside tensor {source.name}, which needs the bytes up to "
-                f"{source.offset + source.nbytes}: it is truncated, or changed while it was read"
+                f"{source.offset + source.nbytes}: it is truncated, or changed while it was read."
             )
         done += got
 

@@ -119,7 +119,7 @@ def test_a_write_that_fails(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, call, failing)
-    assert str(attempt(out, made, EnvironmentFault)) == f"cannot write {out}: {words}"
+    assert str(attempt(out, made, EnvironmentFault)) == f"cannot write {out}: {words}."
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -142,7 +142,7 @@ def test_too_little_space_is_seen_before(out: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - needed + 1, needed - 1))
     monkeypatch.setattr(writer, "_write_all", lambda *_: pytest.fail("it wrote"))
     message = str(attempt(out, made, EnvironmentFault))
-    assert message == f"cannot write {out}: it needs {needed} bytes, and {tmp_path} has {needed - 1} free"
+    assert message == f"cannot write {out}: it needs {needed} bytes, and {tmp_path} has {needed - 1} free."
 
 
 def test_a_source_that_changes_while_it_is_read(out: Path, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ except EnvironmentFault as fault:
 def test_a_limit_on_the_file_size(out: Path) -> None:
     before = names(out.parent)
     child = subprocess.run([sys.executable, "-c", CHILD, str(out), "limit"], capture_output=True, text=True, check=True)
-    assert child.stdout == f"cannot write {out}: it is larger than the file system or `ulimit -f` allows\n"
+    assert child.stdout == f"cannot write {out}: it is larger than the file system or `ulimit -f` allows.\n"
     assert unharmed(out, before)
 
 

@@ -61,7 +61,7 @@ def test_count_and_first_index(tmp_path: Path, dtype: str, target: GGMLType) -> 
         (
             "non-finite-values",
             "w.weight",
-            f"{file}: 3 of 3200 values are NaN or infinite, the first (-inf) at flat index {30 * 64 + 7}",
+            f"{file}: 3 of 3200 values are NaN or infinite, the first (-inf) at flat index {30 * 64 + 7}.",
         )
     ]
 
@@ -88,7 +88,7 @@ def test_overflow(
         return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) if dtype == "BF16" else numbers
 
     file = tmp_path / "w.weight"
-    first = f"the first ({-smallest_bad:g}) at flat index {20 * 64 + 3}"
+    first = f"the first ({-smallest_bad:g}) at flat index {20 * 64 + 3}."
     assert scan(file, stored(values), dtype, target) == [
         (rule, "w.weight", f"{file}: 2 of 3200 values are too large for {what}, {first}")
     ]
