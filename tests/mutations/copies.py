@@ -38,13 +38,18 @@ class Copy:
         """Another value of the same type."""
         self.kv[key] = self.kv[key]._replace(value=value)
 
-    def write(self, path: Path) -> Path:
+    def write(self, path: Path, outtype: str = "F32") -> Path:
+        """Matrices are written as ``outtype``, by the gguf package's own rounding."""
         writer = gguf.GGUFWriter(path, self.kv["general.architecture"].value)
         for key, entry in self.kv.items():
             if key != "general.architecture":
                 writer.add_key_value(key, entry.value, entry.type, sub_type=entry.item)
         for name, tensor in self.tensors.items():
-            writer.add_tensor(name, np.ascontiguousarray(tensor))
+            if tensor.ndim == 1 or outtype == "F32":
+                writer.add_tensor(name, np.ascontiguousarray(tensor))
+            else:
+                kind = gguf.GGMLQuantizationType[outtype]
+                writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -52,7 +57,7 @@ class Copy:
         return path
 
 
-Change = Callable[[Copy], None]
+Change = Callable[[Copy], Any]
 
 
 class Mutant(NamedTuple):
