@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dspark_convert.errors import InputError
 from dspark_convert.runtime.recording import Recording
 
 if TYPE_CHECKING:
@@ -122,8 +123,15 @@ def compare_blocks(recordings: Iterable[Recording], references: Sequence[Referen
 def compare_features(
     recordings: Sequence[Recording], file_taps: Sequence[int], taps: Sequence[int], target: TargetReference | None
 ) -> list[Feature]:
-    """Tap by tap; ``target`` is the PyTorch target that llama.cpp's layer inputs are compared with, or None."""
-    streams = [target.run(recording.tokens.tolist())[0] for recording in recordings] if target else None
+    """Tap by tap; ``target`` is the PyTorch target that llama.cpp's layer inputs are compared with, or None.
+
+    Raises InputError if that target cannot read the recorded tokens.
+    """
+    try:
+        streams = [target.run(recording.tokens.tolist())[0] for recording in recordings] if target else None
+    except ValueError as fault:
+        message = f"the checkpoint of --target-reference is not that of the target that ran: {fault}"
+        raise InputError(message) from fault
     features = []
     for index in range(max(len(file_taps), len(taps))):
         ours = file_taps[index] if index < len(file_taps) else None
