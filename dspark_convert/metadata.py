@@ -29,20 +29,16 @@ def general(dialect: Dialect, source: Provenance, target: Target | None, matrice
         kvs.append(string("general.source.url", f"https://huggingface.co/{source.repo}"))
         kvs.append(string("general.source.huggingface.repository", source.repo))
     base = (target.provenance.repo if target else None) or source.base_model
-    if target or base:
+    name = base.split("/")[1] if base else target.provenance.name if target else None
+    if name:
         kvs.append(u32("general.base_model.count", 1))
-        kvs.append(string("general.base_model.0.name", base.split("/")[1] if base else target_name(target)))
+        kvs.append(string("general.base_model.0.name", name))
     if base:
         kvs.append(string("general.base_model.0.organization", base.split("/")[0]))
         kvs.append(string("general.base_model.0.repo_url", f"https://huggingface.co/{base}"))
     kvs.append(u32("general.file_type", FILE_TYPES[matrices]))
     kvs.append(u32("general.quantization_version", 2))
     return kvs
-
-
-def target_name(target: Target | None) -> str:
-    """What the target is called, for names of files and models."""
-    return target.provenance.name if target else "unknown"
 
 
 def runtime(dialect: Dialect, draft: Draft, *, mrope: bool) -> list[KV]:
@@ -94,7 +90,7 @@ def meaning(draft: Draft, source: Provenance, target: Target | None) -> list[KV]
     if source.revision:
         kvs.append(string("dspark.revision", source.revision))
     if target:
-        kvs.append(string("dspark.target.name", target.provenance.repo or target_name(target)))
+        kvs.append(string("dspark.target.name", target.provenance.repo or target.provenance.name))
         if target.n_layer:
             kvs.append(u32("dspark.target.block_count", target.n_layer))
     return kvs

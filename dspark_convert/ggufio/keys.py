@@ -19,14 +19,12 @@ class Keys:
     """The keys ``<prefix>.*`` of a file, and ``findings`` about those that were asked for.
 
     llama.cpp refuses a key of another type than it expects, so here such a key counts as absent.
-    ``origin`` maps what was read to its key.
     """
 
     def __init__(self, file: GGUFFile, prefix: str) -> None:
         self.file = file
         self.prefix = prefix
         self.findings: list[Finding] = []
-        self.origin: dict[str, str] = {}
 
     def number(self, name: str, kind: ValueType, *, required: bool = False) -> Any:
         """The scalar ``<prefix>.<name>`` of type ``kind``, or None."""

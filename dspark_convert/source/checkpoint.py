@@ -26,7 +26,6 @@ class Checkpoint:
     root: Path
     config: dict[str, Any]
     tensors: dict[str, TensorRef]
-    files: tuple[Path, ...]
     provenance: Provenance
     findings: tuple[Finding, ...]
 
@@ -106,7 +105,7 @@ def open_checkpoint(root: Path) -> Checkpoint:
             findings.append(error("tensor-duplicate", both[0], message, "remove the stale file"))
     if claimed is not None:
         findings += _compare(claimed, tensors, sound)
-    return Checkpoint(root, config, tensors, tuple(wanted), provenance(root, config), tuple(findings))
+    return Checkpoint(root, config, tensors, provenance(root, config), tuple(findings))
 
 
 def _weight_files(root: Path) -> tuple[list[Path], list[Path]]:
