@@ -41,8 +41,4 @@ def from_directory(
             *template,
         ),
         findings=(*vocabulary.findings, *named.findings, *special_findings, *template_findings),
-        tokens_total=vocab_size,
-        padding=vocabulary.padding,
-        pre=named.name,
-        pre_evidence=named.evidence,
     )

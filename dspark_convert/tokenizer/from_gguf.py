@@ -10,7 +10,6 @@ from dspark_convert.ggufio.types import KV, ValueType
 from dspark_convert.ggufio.values import LazyArray
 from dspark_convert.tokenizer import template
 from dspark_convert.tokenizer.result import TokenizerKVs
-from dspark_convert.tokenizer.vocabulary import TokenType
 
 _MODEL = "tokenizer.ggml.model"
 _TOKENS = "tokenizer.ggml.tokens"
@@ -32,16 +31,7 @@ def from_gguf(path: Path, *, chat_template: bool = True) -> TokenizerKVs:
             keys = [key for key in keys if not key.startswith(template.KEY)]
         by_key = {key: _copy(gguf, key) for key in keys}
     _require_tokenizer(by_key, path)
-    pre = by_key.get("tokenizer.ggml.pre")
-    types = by_key.get("tokenizer.ggml.token_type")
-    return TokenizerKVs(
-        kvs=tuple(by_key.values()),
-        findings=tuple(template.judge(by_key.values())),
-        tokens_total=len(by_key[_TOKENS].value),
-        padding=types.value.count(TokenType.UNUSED) if types and types.item_type else 0,
-        pre=str(pre.value) if pre else "",
-        pre_evidence=f"copied from {path.name}",
-    )
+    return TokenizerKVs(tuple(by_key.values()), tuple(template.judge(by_key.values())))
 
 
 def _copy(gguf: GGUFFile, key: str) -> KV:

@@ -43,10 +43,9 @@ class Table:
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """The value of ``tokenizer.ggml.pre``, where it comes from, and what is odd about it."""
+    """The value of ``tokenizer.ggml.pre``, and what is odd about it."""
 
     name: str
-    evidence: str
     findings: tuple[Finding, ...] = ()
 
 
@@ -77,7 +76,7 @@ def name_pre_tokenizer(files: TokenizerFiles, by_hand: str | None = None) -> Pre
     steps = tuple(_step(item) for item in _flatten(files.tokenizer.get("pre_tokenizer"), "pretokenizers"))
     entry = None if normalizers else _match(steps, _model_types(files), table)
     if by_hand is not None:
-        return PreTokenizer(by_hand, "named by hand", tuple(_judge(by_hand, entry, table)))
+        return PreTokenizer(by_hand, tuple(_judge(by_hand, entry, table)))
     if entry is None:
         seen = _printable(", then ".join([*map(_shown, normalizers), *map(_say, steps)])) or "no steps at all"
         raise InputError(
@@ -85,7 +84,7 @@ def name_pre_tokenizer(files: TokenizerFiles, by_hand: str | None = None) -> Pre
             " know the name, give it with --tokenizer-pre NAME, or take the tokenizer from a GGUF of the target"
             " (--target-gguf FILE)."
         )
-    return PreTokenizer(entry.name, f"the steps in tokenizer.json are those of {entry.models}")
+    return PreTokenizer(entry.name)
 
 
 def _match(steps: tuple[Step, ...], model_types: tuple[str, ...], table: Table) -> Entry | None:

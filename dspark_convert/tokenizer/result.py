@@ -12,14 +12,8 @@ from dspark_convert.ggufio.types import KV
 class TokenizerKVs:
     """The target's ``tokenizer.*`` entries, in the order in which they are written.
 
-    The mask token is not among them: it belongs to the draft. ``tokens_total`` counts all ids,
-    ``padding`` those of them that stand for no token; ``pre`` is ``tokenizer.ggml.pre`` ("" if
-    a GGUF has none) and ``pre_evidence`` says in words where that name comes from.
+    The mask token is not among them: it belongs to the draft.
     """
 
     kvs: tuple[KV, ...]
     findings: tuple[Finding, ...]
-    tokens_total: int
-    padding: int
-    pre: str
-    pre_evidence: str

@@ -39,7 +39,6 @@ class Vocabulary:
     texts: list[str]
     types: list[int]
     ids: Mapping[str, int]
-    padding: int
     findings: tuple[Finding, ...]
 
 
@@ -74,7 +73,7 @@ def read_vocabulary(files: TokenizerFiles, vocab_size: int) -> Vocabulary:
     _check_texts(texts, path)
     if empty:
         findings.append(_padding(empty, highest, vocab_size))
-    return Vocabulary(texts, types, ids, len(empty), tuple(findings))
+    return Vocabulary(texts, types, ids, tuple(findings))
 
 
 def bpe_model(files: TokenizerFiles) -> Mapping[str, Any]:

@@ -96,6 +96,13 @@ def tokens(result: TokenizerKVs, start: int = BASE) -> dict[int, tuple[str, int]
     return {i: pair for i, pair in enumerate(pairs) if i >= start and pair[1] != 5}
 
 
+def pre_of(result: TokenizerKVs) -> str:
+    """The pre-tokenizer's name."""
+    name = values(result)["ggml.pre"]
+    assert isinstance(name, str)
+    return name
+
+
 def rules(result: TokenizerKVs) -> list[str]:
     return [finding.rule for finding in result.findings]
 

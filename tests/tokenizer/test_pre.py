@@ -11,7 +11,7 @@ import pytest
 from dspark_convert.errors import InputError
 from dspark_convert.tokenizer.pre import Entry, load_table
 from tests.tokenizer.definitions import definition
-from tests.tokenizer.making import BYTES, QWEN2, read, rules, save, sequence, split, tokenizer
+from tests.tokenizer.making import BYTES, QWEN2, pre_of, read, rules, save, sequence, split, tokenizer
 
 ENTRIES = load_table().entries
 LLAMA3 = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
@@ -28,7 +28,7 @@ GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 
 
 def name_of(tmp_path: Path, pre_tokenizer: Any, config: dict[str, Any] | None = None, **fields: Any) -> str:
-    return read(save(tmp_path, tokenizer(pre_tokenizer=pre_tokenizer, **fields), config=config)).pre
+    return pre_of(read(save(tmp_path, tokenizer(pre_tokenizer=pre_tokenizer, **fields), config=config)))
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,13 @@ def test_unknown_definition_is_shown_with_the_ways_out(tmp_path: Path, fields: d
 )
 def test_name_given_by_hand_is_written_and_judged(tmp_path: Path, given: str, told: list[str]) -> None:
     result = read(save(tmp_path, tokenizer()), pre=given)
-    assert result.pre == given
-    assert result.pre_evidence == "named by hand"
+    assert pre_of(result) == given
     assert [rule for rule in rules(result) if rule.startswith("tokenizer-pre")] == told
 
 
 def test_name_given_by_hand_helps_with_an_unknown_definition(tmp_path: Path) -> None:
     result = read(save(tmp_path, tokenizer(pre_tokenizer=sequence(split("x"), BYTES))), pre="mpt")
-    assert (result.pre, rules(result)) == ("mpt", ["tokenizer-padding"])
+    assert (pre_of(result), rules(result)) == ("mpt", ["tokenizer-padding"])
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.name}-{entry.models}")
@@ -136,7 +135,7 @@ def test_table_is_sound(tmp_path: Path, entry: Entry) -> None:
     assert pieces[0][1][0] == 0
     assert pieces[-1][1][1] == len(text)
     assert all(left[1][1] == right[1][0] for left, right in pairwise(pieces))
-    assert read(directory).pre == entry.name
+    assert pre_of(read(directory)) == entry.name
     assert {entry.name, *entry.like} <= load_table().llama_cpp_names
 
 
