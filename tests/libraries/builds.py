@@ -37,6 +37,10 @@ class Build:
         return f"{self.package.name} {self.package.version}"
 
     @property
+    def brings_server(self) -> bool:
+        return self.package.name == "xllamacpp"
+
+    @property
     def loads(self) -> bool:
         """Whether this machine's C library is new enough."""
         _, version = platform.libc_ver()

@@ -67,8 +67,8 @@ def bonus(trained: PairFiles) -> Path:
     return trained.broken("bonus", change)
 
 
-def run(pair: PairFiles, draft: Path, library: Path | None = None) -> ValidationReport:
-    return validate(draft, pair.target, lib=library, prompts=PROMPTS, max_tokens=MAX_TOKENS, timeout=120)
+def run(pair: PairFiles, draft: Path, library: Path | None = None, *, server: bool = False) -> ValidationReport:
+    return validate(draft, pair.target, lib=library, server=server, prompts=PROMPTS, max_tokens=MAX_TOKENS, timeout=120)
 
 
 @pytest.fixture(scope="session")

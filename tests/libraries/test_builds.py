@@ -8,24 +8,29 @@ import pytest
 
 from dspark_convert.errors import EnvironmentFault
 from dspark_convert.runtime.report import ValidationReport
+from dspark_convert.runtime.validation import validate
 from tests import oracle
 from tests.libraries.builds import NOT_LOADING, TOO_OLD, Build, discard, unpack
-from tests.libraries.conftest import Unpacked, run
+from tests.libraries.conftest import PROMPTS, Unpacked, run
 from tests.runtime.pairs import PairFiles
 
 pytestmark = pytest.mark.registry
 
 
 def test_runs_as_the_installed_one(unpacked: Unpacked, trained: PairFiles, installed: ValidationReport) -> None:
-    """Same layouts and protocol as recorded, same text, same tokens proposed and accepted."""
+    """Same layouts and protocol as recorded, same text, same tokens proposed and accepted, also by its own server."""
     build = unpacked.build
-    report = run(trained, trained.draft, unpacked.library)
+    report = run(trained, trained.draft, unpacked.library, server=build.brings_server)
     assert report.passed, report.checks
     found = [report.library[key] for key in ("model_params", "context_params", "injection")]
     assert found == [build.model_params, build.context_params, build.injection]
     assert report.library["path"] == str(unpacked.library)
     assert report.lossless is True
     assert report.acceptance == installed.acceptance
+    if build.brings_server:
+        said = report.checks[-1].detail.removeprefix("xllamacpp's server accepted ").split("; ")[0]
+        counted, expected = said.split(" drafts, this run ")
+        assert counted == expected
 
 
 def test_bonus_anchor_is_read_or_refused(
@@ -53,6 +58,23 @@ def test_draft_with_tables_of_its_own(unpacked: Unpacked, trained: PairFiles, in
         load = next(check for check in report.checks if check.name == "load")
         assert load.status == "fail"
         assert "wrong number of tensors; expected 42, got 40" in load.detail
+
+
+def test_computes_what_the_checkpoint_computes(unpacked: Unpacked, trained: PairFiles) -> None:
+    report = validate(
+        trained.draft,
+        trained.target,
+        reference=trained.draft_dir,
+        lib=unpacked.library,
+        prompts=PROMPTS[:1],
+        max_tokens=16,
+        timeout=120,
+    )
+    states = {check.name: check.status for check in report.checks}
+    assert (states["parity"], states["confidence"]) == ("pass", "pass"), report.checks
+    relative = [position["relative"] for position in report.to_json()["parity"]["positions"]]
+    assert len(relative) == 7
+    assert max(relative) < 1e-4
 
 
 @pytest.mark.parametrize("build", NOT_LOADING, ids=lambda build: build.name)
