@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import torch
 
 from dspark_convert.runtime.validation import validate
 from fixtures.target_gguf import write_target_gguf
@@ -68,6 +70,15 @@ SHAPES = {
     "rank 0, tied, with tables": Shape(markov_rank=0, block_size=3, tie=True, tables="include", heads=3, kv_heads=3),
     "rank that is no multiple of 32": Shape(markov_rank=24, hidden_size=72, heads=3, kv_heads=1, head_dim=16),
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other cost models as small as these more than they gain."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", SHAPES)
