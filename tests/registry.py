@@ -69,7 +69,8 @@ def pypi_wheel(wheel: Wheel, cache: Path) -> Path:
 def _fetch(tool: str, name: str, command: list[str], cache: Path) -> None:
     done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
     if done.returncode:
-        pytest.fail(f"{tool} could not fetch {name} ({done.stderr.strip()[-300:]}); -m 'not registry' goes without")
+        said = " ".join(done.stderr.split())[-300:]
+        pytest.fail(f"{tool} could not fetch {name} ({said}); -m 'not registry' goes without")
 
 
 def _checked(path: Path, digest_of: Callable[[bytes], str], expected: str) -> Path:
