@@ -96,7 +96,7 @@ def in_child(source: Path, path: Path, type_name: str) -> None:
 
 
 def measure(model: Model, root: Path, types: list[str]) -> Iterator[tuple[str, list[float]]]:
-    """(type, [logits, confidence, unrounded logits, layer inputs, values]) for each type."""
+    """(type, [logits, confidence, unrounded logits, layer inputs, weights]) for each type."""
     write_target_gguf(model.target_dir, target := root / "target.gguf")
     options = Options(outtype="f32", dialect="dflash", shared_tensors="include")
     request = Request(model.draft_dir, model.target_dir, None, root / "draft.gguf", options, force=True)
@@ -123,8 +123,18 @@ def measure(model: Model, root: Path, types: list[str]) -> Iterator[tuple[str, l
                 parity.held.confidence_max_abs or 0.0,
                 max(position.relative for position in unrounded.positions),
                 max(feature.target_relative or 0.0 for feature in parity.features),
+                weight_distance(draft, quantised),
             ],
         )
+
+
+def weight_distance(draft: Path, quantised: Path) -> float:
+    """How far quantising moved fc.weight: root mean square of the difference over that of the values."""
+    values = []
+    for path in (draft, quantised):
+        tensor = next(tensor for tensor in gguf.GGUFReader(path).tensors if tensor.name == "fc.weight")
+        values.append(np.asarray(gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float64))
+    return float(np.linalg.norm(values[1] - values[0]) / np.linalg.norm(values[0]))
 
 
 def main(types: list[str]) -> None:
@@ -136,7 +146,10 @@ def main(types: list[str]) -> None:
                 key = (model.name, name)
                 worst[key] = [max(pair) for pair in zip(figures, worst.get(key, figures), strict=True)]
                 print(f"{model.name:22} {name:6} " + " ".join(f"{figure:9.2g}" for figure in figures), flush=True)
-    print("\nworst\n\n| model | type | logits | confidence | unrounded | layer inputs |\n|---|---|---|---|---|---|")
+    print(
+        "\nworst\n\n| model | type | logits | confidence | unrounded | layer inputs | weights |\n"
+        "|---|---|---|---|---|---|---|"
+    )
     for (model_name, name), figures in worst.items():
         print(f"| {model_name} | {name} | " + " | ".join(f"{figure:.2g}" for figure in figures) + " |")
 

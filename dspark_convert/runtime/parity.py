@@ -41,8 +41,9 @@ class Feature:
     """One tap: the layer inputs that the file's tap and the checkpoint's gave for the same tokens.
 
     ``relative`` is the largest difference over the deviation of the checkpoint's tap; None where the target
-    does not offer one of them, or one has fewer taps. ``target_relative`` is the same between llama.cpp's
-    layer input and the PyTorch target's.
+    does not offer one of them, or one has fewer taps. ``target_relative`` compares llama.cpp's layer input with
+    the PyTorch target's: root mean square of the difference over that of the input, because the target
+    itself may be quantised, which moves single numbers far.
     """
 
     file_tap: int | None
@@ -139,7 +140,7 @@ def compare_features(
         want = _inputs(recordings, theirs)
         target_relative = None
         if streams is not None and want is not None and theirs is not None and theirs < len(streams[0]):
-            target_relative = _relative(want, np.concatenate([stream[theirs] for stream in streams]))
+            target_relative = _distance(want, np.concatenate([stream[theirs] for stream in streams]))
         features.append(Feature(ours, theirs, _relative(_inputs(recordings, ours), want), target_relative))
     return features
 
@@ -158,6 +159,12 @@ def _relative(got: NDArray[Any] | None, want: NDArray[Any] | None) -> float | No
         return float("inf")
     apart, deviation = float(np.abs(got - want).max(initial=0.0)), float(want.std())
     return apart / deviation if deviation else float("inf") if apart else 0.0
+
+
+def _distance(got: NDArray[Any], want: NDArray[Any]) -> float:
+    if got.shape != want.shape:
+        return float("inf")
+    return float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30))
 
 
 def _apart(got: NDArray[Any], want: NDArray[Any]) -> float:

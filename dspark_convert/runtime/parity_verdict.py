@@ -21,7 +21,8 @@ class Parity:
     ``unrounded``: against the checkpoint itself, where that differs: what the file's types cost.
 
     ``tokens`` had their features compared; ``offered`` are the layer inputs that the target hands out;
-    ``proven`` tells whether the checks "metadata" and "values" passed.
+    ``drafts`` is the file's number of proposals a block; ``proven`` tells whether the checks "metadata" and
+    "values" passed.
     """
 
     facts: Facts
@@ -30,6 +31,7 @@ class Parity:
     tokens: int
     features: Sequence[Feature]
     offered: Collection[int]
+    drafts: int
     proven: tuple[bool, bool]
     held: Comparison | None = None
     unrounded: Comparison | None = None
@@ -72,6 +74,8 @@ def _evidence(parity: Parity) -> Evidence:
         confidence_tolerance=parity.tolerance.confidence,
         file_taps=_taps(parity, "file_tap"),
         taps=_taps(parity, "reference_tap"),
+        drafts=parity.drafts,
+        proposals=parity.facts.slots - parity.facts.first_slot,
         stated=stated,
         values=values,
         target_relative=_worst_target(parity),
@@ -100,9 +104,9 @@ def _judge_features(parity: Parity) -> Check:
     if worst is None:
         return Check("features", "pass", f"{text}, as the checkpoint taps them")
     if worst > parity.target_tolerance:
-        text += f" are up to {worst:.2g} of their deviation away from the PyTorch target's"
+        text += f" are up to {worst:.2g} of their size away from the PyTorch target's"
         return Check("features", "fail", f"{text} ({parity.target_tolerance:.2g} is allowed)")
-    return Check("features", "pass", f"{text} are the PyTorch target's to within {worst:.2g} of their deviation")
+    return Check("features", "pass", f"{text} are the PyTorch target's to within {worst:.2g} of their size")
 
 
 def _judge_logits(parity: Parity, held: Comparison) -> Check:
@@ -121,8 +125,8 @@ def _judge_logits(parity: Parity, held: Comparison) -> Check:
         text += f", {cost:.2g} from what it is without the file's rounding"
     if not right:
         return Check("parity", "fail", "; ".join([text, *parity.suspects]))
-    if len(held.positions) < proposals:
-        text += f"; the file drafts only {len(held.positions)} of the checkpoint's {proposals} positions"
+    if parity.drafts != proposals:
+        text += f"; but the file drafts {parity.drafts} tokens a block, the checkpoint {proposals}"
         return Check("parity", "fail", text)
     return Check("parity", "pass", text)
 

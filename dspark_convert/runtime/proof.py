@@ -101,9 +101,12 @@ class Proof:
         return sorted({tap for tap in self.facts.taps if tap in self._offered})
 
     def judge_run(
-        self, directory: Path, n_prompts: int, file_taps: Sequence[int], on_phase: Callable[[str], None]
+        self, directory: Path, n_prompts: int, drafts: int, file_taps: Sequence[int], on_phase: Callable[[str], None]
     ) -> tuple[list[Check], Parity]:
-        """The checks "features", "parity" and "confidence" of the recordings in ``directory``."""
+        """The checks "features", "parity" and "confidence" of the recordings in ``directory``.
+
+        ``drafts``: the file's proposals a block.
+        """
         from dspark_convert.runtime.noise import target_tolerance, tolerance_for
         from dspark_convert.runtime.parity_verdict import Parity, judge_parity
 
@@ -117,6 +120,7 @@ class Proof:
             tokens=sum(len(recording.tokens) for recording in recordings),
             features=features,
             offered=self._offered,
+            drafts=drafts,
             proven=self._proven,
         )
         if any(tap not in self._offered for tap in self.facts.taps):

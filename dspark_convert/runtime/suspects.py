@@ -1,28 +1,32 @@
-"""What deviates where -> the likely cause, in words. Pure functions; the figures behind them are measured.
+"""What deviates where -> the likely cause, in words. Pure functions; the patterns are those of experiments.
 
-Position 0 sees everything that the backbone computes, but the Markov head only through the anchor; deeper positions
-add the chain. The confidence reads the same states and decides nothing. So where a deviation begins,
-and how large it is, tells what is wrong (docs/validation.md has the table of experiments).
+The files themselves tell most: taps, metadata and tensors are compared one by one. Where they are right and the
+numbers are not, the pattern over the block's positions is left: position 0 stands on the anchor's token
+and sees no Markov chain; deeper positions stand on mask tokens; the confidence reads the same states and decides
+nothing. docs/validation.md has the table of experiments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-#: as far apart as logits of two networks that have nothing to do with each other, in deviations
+#: as far apart as the logits of two networks that have nothing to do with each other, in deviations
 UNRELATED = 0.7
 #: below this a deviation is one of precision, not of meaning
 PRECISION = 5e-3
-#: a position is clearly further off than another
+#: one position is off by clearly more than another
 MARKED = 4.0
+#: a wrong mask token shows less where the anchor's token stands
+BY_MASK = 0.7
 
 
 @dataclass(frozen=True)
 class Evidence:
     """``relative`` [positions] and ``confidence`` of the parity with their tolerances; the taps of both sides.
 
-    ``stated`` and ``values`` tell whether those checks passed; ``target_relative`` is how far llama.cpp's own
+    ``drafts`` and ``proposals`` are the tokens a block of the file and of the checkpoint; ``stated`` and
+    ``values`` tell whether the checks metadata and values passed; ``target_relative`` is how far llama.cpp's
     layer inputs are from the PyTorch target's at the worst tap, None if that was not asked for.
     """
 
@@ -32,12 +36,12 @@ class Evidence:
     confidence_tolerance: float = 2e-5
     file_taps: Sequence[int] = ()
     taps: Sequence[int] = ()
-    drafts: int = 0
-    proposals: int = 0
+    drafts: int = 7
+    proposals: int = 7
     stated: bool = True
     values: bool = True
     target_relative: float | None = None
-    target_tolerance: float = field(default=1e-4)
+    target_tolerance: float = 1e-4
 
 
 def find_suspects(evidence: Evidence) -> list[str]:
@@ -53,13 +57,12 @@ def find_suspects(evidence: Evidence) -> list[str]:
         causes.append("tensors differ from the checkpoint's; the check values names them")
     if not evidence.stated:
         causes.append("metadata differs from the checkpoint's; the check metadata names the keys")
-    wrong = [value > evidence.tolerance for value in evidence.relative]
-    if any(wrong):
-        causes.append(describe_positions(evidence.relative, evidence.tolerance))
-        if not causes[:-1]:
+    if any(value > evidence.tolerance for value in evidence.relative):
+        if not causes:
+            pattern = describe_positions(evidence)
             causes.append(
-                "the file's tensors, metadata and taps are the checkpoint's, so the library computes something else"
-                " with them, or the file is read in another way than it was written"
+                f"{pattern}; the file's tensors, metadata and taps are the checkpoint's, so the library computes"
+                " something else with them"
             )
     elif evidence.confidence is not None and evidence.confidence > evidence.confidence_tolerance:
         causes.append(
@@ -85,34 +88,41 @@ def describe_taps(ours: Sequence[int], theirs: Sequence[int]) -> str:
     return f"{pair}: they differ at tap {different[0]}"
 
 
-def describe_positions(relative: Sequence[float], tolerance: float) -> str:
+def describe_positions(evidence: Evidence) -> str:
     """What the pattern over the block's positions points at."""
-    first, deeper = relative[0], list(relative[1:])
-    worst = max(relative)
+    relative, tolerance = evidence.relative, evidence.tolerance
+    first, deeper = relative[0], relative[1:]
+    if evidence.drafts != evidence.proposals:
+        return (
+            f"the file drafts {evidence.drafts} tokens a block and the checkpoint {evidence.proposals}: the block size,"
+            " or the anchor rule (sample_from_anchor)"
+        )
     if first <= tolerance:
         start = next(index for index, value in enumerate(relative) if value > tolerance)
         return (
-            f"position 0 agrees and those from {start} on do not: the Markov chain (markov_w1, markov_w2) behind the"
-            " anchor, or attention among the block's slots"
+            f"position 0 agrees and those from {start} on do not: the Markov chain behind the anchor (markov_w1,"
+            " markov_w2)"
         )
     if deeper and max(deeper) <= tolerance:
         return "only position 0 differs: how the anchor's slot is read or biased"
-    if deeper and first > MARKED * max(deeper):
-        return (
-            "position 0 differs far more than the deeper ones: the anchor rule (sample_from_anchor), so that every"
-            " proposal is read one slot off"
-        )
-    if worst < PRECISION:
+    if max(relative) < PRECISION:
         return (
             "all positions differ a little: the RMS epsilon, or a rounded key/value cache or flash attention in"
             " the library"
         )
-    if min(relative) > UNRELATED:
+    if deeper and first > MARKED * deeper[-1]:
         return (
-            "all positions differ by as much as unrelated logits do: q and k in the other RoPE layout, a wrong"
-            " RoPE base or mask token, wrong taps, or a wrong embedding or head"
+            "the difference falls from position 0 to the last: slots do not see those behind them (the causal flag),"
+            " or only the anchor's slot is wrong"
         )
+    if min(relative) <= UNRELATED:
+        return (
+            "all positions differ by a part of the logits' deviation: the block size, the causal flag, or a tensor"
+            " of small effect"
+        )
+    if deeper and first < BY_MASK * min(deeper):
+        return "position 0, which stands on the anchor and not on a mask, differs least: the mask token"
     return (
-        "all positions differ by a part of the logits' deviation: the block size, the causal flag, the Markov head,"
-        " or single tensors of the backbone"
+        "all positions differ as unrelated logits do: q and k in the other RoPE layout, the RoPE base, the taps, the"
+        " Markov head, or the embedding or head"
     )

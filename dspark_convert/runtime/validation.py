@@ -78,7 +78,7 @@ def validate(
         proved: list[Check] = []
         parity = None
         if proof:
-            proved, parity = proof.judge_run(Path(directory), len(texts), run["taps"], on_phase)
+            proved, parity = proof.judge_run(Path(directory), len(texts), shape.drafts_per_block, run["taps"], on_phase)
     holds = any(check.name == "parity" and check.status == "pass" for check in proved)
     judged = (
         Check("load", "pass", f"llama.cpp runs the pair ({run['injection']} injection)"),

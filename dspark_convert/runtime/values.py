@@ -47,6 +47,9 @@ EXPLAINED_OTHERWISE = 0.7
 #: what a file may differ from an independent rounding to its type, where there is one
 SAME = {GGMLType.F32: 1e-6, GGMLType.F16: 1e-6, GGMLType.BF16: 1e-6, GGMLType.Q8_0: 1e-3}
 
+#: a tensor is taken for another one if it is this much nearer to that
+ALIKE = 0.3
+
 
 @dataclass(frozen=True)
 class Distance:
@@ -140,10 +143,10 @@ def _compare_own(values: Values, file: GGUFFile, tensor: GGUFTensor, tensors: Ma
     limit = EXPLAINED.get(GGMLType(tensor.type), EXPLAINED_OTHERWISE)
     if held is not None and (apart := distance(got, held)) > SAME[GGMLType(tensor.type)]:
         problem = f"{name} is {apart:.2g} of its size away from {stored} rounded to {tensor.type_name}"
-        values.problems.append(problem + _resembles(got, stored, tensors))
+        values.problems.append(problem + _resembles(got, stored, apart, tensors))
     elif (apart := distance(got, want)) > limit:
         problem = f"{name} is {apart:.2g} of its size away from {stored}, where {tensor.type_name} explains {limit:.2g}"
-        values.problems.append(problem + _resembles(got, stored, tensors))
+        values.problems.append(problem + _resembles(got, stored, apart, tensors))
     values.distances.append(Distance(name, tensor.type_name, distance(got, want), limit))
     result = got if held is None else held
     if name == "token_embd.weight":
@@ -206,11 +209,12 @@ def _read(values: Values, file: GGUFFile, tensor: GGUFTensor) -> torch.Tensor | 
         return None
 
 
-def _resembles(got: torch.Tensor, own: str, tensors: Mapping[str, torch.Tensor]) -> str:
-    """Whether it is another tensor of the checkpoint, or its own transposed: the usual mix-ups."""
-    for name, other in tensors.items():
-        if name != own and other.shape == got.shape and distance(got, other) < 0.3:
-            return f" (it is {name})"
-    if got.dim() == 2 and got.shape[0] == got.shape[1] and distance(got.T, tensors[own]) < 0.3:
+def _resembles(got: torch.Tensor, own: str, apart: float, tensors: Mapping[str, torch.Tensor]) -> str:
+    """Which other tensor of the checkpoint it is, or that it is transposed: the usual mix-ups."""
+    others = {n: distance(got, other) for n, other in tensors.items() if n != own and other.shape == got.shape}
+    nearest = min(others, key=lambda name: others[name], default="")
+    if nearest and others[nearest] < ALIKE * apart:
+        return f" (it is {nearest})"
+    if got.dim() == 2 and got.shape[0] == got.shape[1] and distance(got.T, tensors[own]) < ALIKE * apart:
         return " (it is transposed)"
     return ""
