@@ -11,8 +11,8 @@ from typing import Any
 from dspark_convert.draft import Draft, Rope
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.formula import FormulaError, evaluate
-from dspark_convert.source.jsonfile import shown
 from dspark_convert.specs import Field, Spec
+from dspark_convert.words import shown
 
 
 def _finite(value: Any) -> bool:

@@ -18,6 +18,7 @@ from dspark_convert.ggufio.keys import INTEGERS, Keys
 from dspark_convert.ggufio.legacy import find_legacy
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import ValueType
+from dspark_convert.words import shown
 
 Kind = Literal["dspark", "dflash", "dflash2"]
 
@@ -222,8 +223,7 @@ def _compare_meaning(keys: Keys, draft: Draft) -> None:
         stated, meant = _plain(keys.file.metadata[key]), getattr(draft, attribute)
         meant = list(meant) if isinstance(meant, tuple) else meant
         if stated != meant:
-            shown = f"{stated!r:.80}"
-            message = f"the file says {shown} here, but what llama.cpp reads says {meant!r:.80}."
+            message = f"the file says {shown(stated)} here, but what llama.cpp reads says {shown(meant)}."
             keys.findings.append(error("meaning-disagrees", key, message, "convert the draft again"))
 
 
@@ -231,7 +231,7 @@ def _compare_backbone(keys: Keys, draft: Draft, v4: bool) -> None:
     """llama.cpp builds a DeepSeek-V4 draft if there are hyper-connections, and one like Qwen3's otherwise."""
     if draft.backbone.startswith("deepseek4") != v4:
         built = "a DeepSeek-V4 draft (hyper_connection.count)" if v4 else "a draft without hyper-connections"
-        message = f"the file says {draft.backbone!r:.80} here, but what llama.cpp reads makes {built}."
+        message = f"the file says {shown(draft.backbone)} here, but what llama.cpp reads makes {built}."
         keys.findings.append(error("meaning-disagrees", "dspark.backbone", message, "convert the draft again"))
 
 

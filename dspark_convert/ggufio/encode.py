@@ -27,6 +27,7 @@ from dspark_convert.ggufio.types import (
     padded,
     tensor_nbytes,
 )
+from dspark_convert.words import shown
 
 ALIGNMENT_KEY = "general.alignment"
 
@@ -184,5 +185,4 @@ def _item(index: int | None) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    return f"{shown(value)} ({type(value).__name__})"

@@ -9,6 +9,7 @@ from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.lint.contract import MAX_LAYERS, SCALE_SUFFIXES, Wanted, has_values, wanted
+from dspark_convert.words import listed
 
 AGAIN = "convert the published checkpoint again"
 
@@ -40,7 +41,8 @@ def _missing(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
         message = "has_confidence_head is true, but the tensor is missing: llama.cpp would read garbage confidences."
         yield error("confidence-flag", "conf_proj.weight", message, AGAIN)
     if missing:
-        yield error("tensor-missing", missing[0], f"llama.cpp needs {len(missing)} more: {_names(missing)}.", AGAIN)
+        message = f"llama.cpp needs {len(missing)} more: {listed(missing, SHOWN_NAMES)}."
+        yield error("tensor-missing", missing[0], message, AGAIN)
     if not has_values(file) and "hidden_activation" not in {key.split(".")[-1] for key in file.metadata}:
         message = "no layer has a value projection, so llama.cpp uses the keys as values; only Gemma4 drafts mean that."
         yield warning("values-missing", "blk.*.attn_v.weight", message, AGAIN)
@@ -49,7 +51,7 @@ def _missing(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
 def _unexpected(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
     unknown = [t.name for t in file.tensors if t.name not in by_name and not _is_scale(t, by_name)]
     if unknown:
-        message = f"llama.cpp refuses files with tensors that its draft does not have: {_names(unknown)}."
+        message = f"llama.cpp refuses files with tensors that its draft does not have: {listed(unknown, SHOWN_NAMES)}."
         yield error("tensor-unexpected", unknown[0], message, AGAIN)
 
 
@@ -96,7 +98,7 @@ def _shared(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
 def _vectors(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
     odd = [t for t in tensors if len(_trimmed(t.shape)) == 1 and _needs_f32(t) and t.type is not GGMLType.F32]
     if odd:
-        names = _names([f"{tensor.name} ({tensor.type_name})" for tensor in odd])
+        names = listed([f"{tensor.name} ({tensor.type_name})" for tensor in odd], SHOWN_NAMES)
         message = f"norms, biases and sinks have to be F32 for llama.cpp: {names}."
         yield error("vector-type", odd[0].name, message, AGAIN)
 
@@ -110,9 +112,3 @@ def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
     while len(shape) > 1 and shape[-1] == 1:
         shape = shape[:-1]
     return shape
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:SHOWN_NAMES])
-    rest = len(names) - SHOWN_NAMES
-    return f"{shown} and {rest} more" if rest > 0 else shown

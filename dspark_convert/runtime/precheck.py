@@ -15,8 +15,8 @@ from dspark_convert.lint import lint
 from dspark_convert.pair import judge_pair, judge_taps
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.shape import DraftShape
-from dspark_convert.source.jsonfile import shown
 from dspark_convert.target import Target, open_target_gguf
+from dspark_convert.words import shown
 
 #: the largest block that is decoded here in one batch; published ones have up to 16 positions
 MAX_BLOCK_SIZE = 256

@@ -9,9 +9,10 @@ from typing import Any
 
 from dspark_convert.errors import InputError, UsageError
 from dspark_convert.findings import Finding, error, warning
-from dspark_convert.source.jsonfile import read_object, shown
+from dspark_convert.source.jsonfile import read_object
 from dspark_convert.source.provenance import Provenance, provenance
 from dspark_convert.source.safetensors_header import TensorRef, read_header
+from dspark_convert.words import listed, shown
 
 #: longer ones no file system has
 MAX_FILE_NAME_BYTES = 255
@@ -51,16 +52,11 @@ def read_config(root: Path, role: str) -> dict[str, Any]:
     """config.json of ``root``; raises InputError that lists what is there instead."""
     path = root / "config.json"
     if not path.is_file():
-        listing = _listed(sorted(p.name for p in root.iterdir()))
+        listing = listed(sorted(p.name for p in root.iterdir()), MAX_LISTED)
         raise InputError(
             f"{role} {root} has no config.json (it holds {listing or 'nothing'}); give a checkpoint directory."
         )
     return read_object(path)
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - MAX_LISTED
-    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def open_checkpoint(root: Path) -> Checkpoint:
@@ -150,13 +146,14 @@ def _wanted(root: Path, claims: dict[str, str], shards: list[Path], findings: li
     if missing:
         lost = set(missing)
         held = sum(file in lost for file in claims.values())
-        listed = _listed(missing)
-        message = f"shards missing: {len(missing)} of {len(names)} (tensors in them: {held}): {listed}."
-        findings.append(error("shard-missing", listed, message, "fetch them into the same directory"))
+        where = listed(missing, MAX_LISTED)
+        message = f"shards missing: {len(missing)} of {len(names)} (tensors in them: {held}): {where}."
+        findings.append(error("shard-missing", where, message, "fetch them into the same directory"))
     stray = sorted({p.name for p in shards} - set(names))
     if stray:
-        message = f"{_listed(stray)}: in the directory but not in the index, so not read."
-        findings.append(warning("shard-unlisted", _listed(stray), message, "remove what is stale"))
+        where = listed(stray, MAX_LISTED)
+        message = f"{where}: in the directory but not in the index, so not read."
+        findings.append(warning("shard-unlisted", where, message, "remove what is stale"))
     return [root / name for name in sorted(set(names) - set(missing))]
 
 

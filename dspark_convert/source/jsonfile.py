@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,7 @@ def read_object(path: Path, *, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     try:
         status = path.stat()
         size = status.st_size
-        # Reading a pipe or a device may never end; a directory has a message of its own.
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        if is_special(status):
             raise InputError(f"{path} is no regular file; fetch the checkpoint again.")
         if size > limit:
             raise InputError(f"{path} has {size} bytes; a JSON file of its kind has at most {limit}.")
@@ -89,10 +89,9 @@ def read_object(path: Path, *, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     return parse_object(data, str(path))
 
 
-def shown(value: Any) -> str:
-    """A value out of such a file as Python writes it, cut: it may be anything."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def is_special(status: os.stat_result) -> bool:
+    """Whether it is a pipe or a device, of which reading may never end; a directory is not."""
+    return not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode)
 
 
 def disguised(head: bytes) -> str | None:

@@ -8,7 +8,6 @@ without gaps to the end of the file.
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
-from dspark_convert.source.jsonfile import disguised, parse_object
+from dspark_convert.source.jsonfile import disguised, is_special, parse_object
 
 #: the safetensors library's own limit
 MAX_HEADER_BYTES = 100_000_000
@@ -73,8 +72,7 @@ def read_header(path: Path) -> tuple[list[TensorRef], list[Finding]]:
     try:
         status = path.stat()
         size = status.st_size
-        # Reading a pipe or a device may never end; a directory has a message of its own.
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        if is_special(status):
             message = f"{name} is no regular file."
             return [], [error("shard-unreadable", name, message, "fetch the real file")]
         with path.open("rb") as file:

@@ -15,6 +15,7 @@ from typing import Any
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, warning
 from dspark_convert.tokenizer.files import TokenizerFiles
+from dspark_convert.words import shown
 
 #: roles in the order in which transformers adds tokens that the vocabulary lacks
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -104,7 +105,7 @@ def _declared(files: TokenizerFiles) -> Iterator[tuple[int, str, bool, bool]]:
 def _declaration(entry: Any, token_id: Any, where: str) -> tuple[int, str, bool, bool]:
     content = _content(entry) if isinstance(entry, dict) else None
     if not content or type(token_id) is not int or token_id < 0:
-        raise InputError(f"{where} declares an added token without text or id: {repr(entry)[:200]}.")
+        raise InputError(f"{where} declares an added token without text or id: {shown(entry)}.")
     special = entry.get("special") is True
     return token_id, content, special, bool(entry.get("normalized", not special))
 

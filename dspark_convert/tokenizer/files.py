@@ -9,6 +9,7 @@ from typing import Any
 
 from dspark_convert.errors import InputError
 from dspark_convert.source.jsonfile import read_object
+from dspark_convert.words import listed
 
 #: file names shown when tokenizer.json is not among them
 MAX_SHOWN_FILES = 8
@@ -88,12 +89,10 @@ def _missing(directory: Path) -> str:
             f"there is no tokenizer.json in {directory}, and its config.json is that of a draft; "
             "were the draft and the target directory swapped?"
         )
-    shown = ", ".join(names[:MAX_SHOWN_FILES]) or "no files"
-    more = f" and {len(names) - MAX_SHOWN_FILES} more" if len(names) > MAX_SHOWN_FILES else ""
     return (
         f"there is no tokenizer.json in {directory} (looked for tokenizer.json, tokenizer.model, tiktoken.model,"
-        f" vocab.json; there are: {shown}{more}); fetch the target's tokenizer files, or take the tokenizer from a"
-        " GGUF of the target (--target-gguf FILE)."
+        f" vocab.json; there are: {listed(names, MAX_SHOWN_FILES) or 'no files'}); fetch the target's tokenizer"
+        " files, or take the tokenizer from a GGUF of the target (--target-gguf FILE)."
     )
 
 

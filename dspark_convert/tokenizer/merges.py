@@ -8,6 +8,7 @@ from typing import Any
 from dspark_convert.errors import InputError
 from dspark_convert.tokenizer.files import TokenizerFiles
 from dspark_convert.tokenizer.vocabulary import bpe_model
+from dspark_convert.words import shown
 
 #: a space inside a piece would read as the separator, so it is moved out of the way
 _SPACE = chr(ord(" ") + 256)
@@ -29,7 +30,7 @@ def read_merges(files: TokenizerFiles, ids: Mapping[str, int]) -> list[str]:
     for index, entry in enumerate(listed):
         pair = entry.split(" ") if isinstance(entry, str) else entry
         if not _is_pair(pair):
-            raise InputError(f"{path}: merge {index} is no pair of tokens: {repr(entry)[:200]}.")
+            raise InputError(f"{path}: merge {index} is no pair of tokens: {shown(entry)}.")
         left, right = pair
         if left not in ids or right not in ids or left + right not in ids:
             missing = next(piece for piece in (left, right, left + right) if piece not in ids)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dspark_convert.errors import InputError
-from dspark_convert.source.jsonfile import MAX_JSON_DEPTH, disguised, parse_object, read_object, shown
+from dspark_convert.source.jsonfile import MAX_JSON_DEPTH, disguised, parse_object, read_object
 
 
 def nested(depth: int, opening: str = "[", closing: str = "]") -> str:
@@ -101,9 +101,3 @@ def test_disguises(head: bytes, what: str) -> None:
 @pytest.mark.parametrize("head", [b"{", b'{"errors": 1}', b"\x10\0\0\0\0\0\0\0{", b" ", b"<", b"versions"])
 def test_what_is_no_disguise(head: bytes) -> None:
     assert disguised(head) is None
-
-
-def test_shown_is_short() -> None:
-    assert shown("ab") == "'ab'"
-    assert shown(["x"] * 10_000).endswith("...")
-    assert len(shown({"a": "b" * 1000})) == 60
