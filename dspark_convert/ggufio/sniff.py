@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from dspark_convert.errors import EnvironmentFault, InputError
+from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.ggufio.types import GGUF_MAGIC
 
 #: enough for every signature below
@@ -50,7 +50,8 @@ def describe_foreign(head: bytes) -> str | None:
 def require_gguf(path: Path) -> int:
     """Check that ``path`` is a regular file that begins like a GGUF; returns its size in bytes.
 
-    Raises InputError naming what it is instead; EnvironmentFault if it may not be read.
+    Raises UsageError if there is none, InputError naming what it is instead, EnvironmentFault if it
+    may not be read.
     """
     try:
         status = path.stat()
@@ -61,7 +62,7 @@ def require_gguf(path: Path) -> int:
         with path.open("rb") as stream:
             head = stream.read(HEAD_BYTES)
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist.") from None
+        raise UsageError(f"{path} does not exist.") from None
     except OSError as fault:
         raise EnvironmentFault(f"{path} cannot be read: {fault.strerror}.") from fault
     except ValueError:

@@ -90,7 +90,7 @@ def test_exit_codes(good: Path, bad: Path, tmp_path: Path) -> None:
     assert inspect(bad)[0] == 0
     assert inspect(bad, "--strict")[0] == 1
     code, out, err = inspect(tmp_path / "none.gguf")
-    assert (code, out) == (3, "")
+    assert (code, out) == (2, "")
     assert err == f"error: {tmp_path / 'none.gguf'} does not exist.\n"
     assert inspect()[0] == 2
     code, _, err = inspect(tmp_path, "--deep")
@@ -135,7 +135,7 @@ def test_json_of_a_file(good: Path) -> None:
 def test_json_of_a_bad_file_and_of_none(bad: Path, tmp_path: Path) -> None:
     assert [f["rule"] for f in document(bad)["findings"]] == ["meaning-disagrees"]
     failure = document(tmp_path / "none.gguf")
-    assert failure["error"]["exit_code"] == 3
+    assert failure["error"]["exit_code"] == 2
     file = DraftFile()
     file.kv["general.architecture"] = (STRING, "dflash-draft", None)
     legacy = document(file.write(tmp_path / "old.gguf"))
@@ -159,7 +159,7 @@ def test_a_checkpoint_directory_is_seen_as_it_would_be_written(tmp_path: Path) -
 def test_the_target_in_place_of_the_draft(tmp_path: Path) -> None:
     pair = make_tiny_pair(tmp_path)
     code, out, err = inspect(pair.target_dir)
-    assert (code, out) == (3, "")
+    assert (code, out) == (2, "")
     assert "not a DSpark draft" in err
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dspark_convert.errors import DsparkError, InputError
+from dspark_convert.errors import DsparkError, InputError, UsageError
 from dspark_convert.ggufio.reader import open_gguf
 from tests.gguf_bytes import ARRAY, STRING, Builder
 
@@ -156,7 +156,7 @@ def test_first_of_two_keys_counts(tmp_path: Path) -> None:
 
 
 def test_no_file_directory_pipe(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(UsageError, match="does not exist"):
         open_gguf(tmp_path / "none.gguf")
     with pytest.raises(InputError, match="is a directory"):
         open_gguf(tmp_path)
