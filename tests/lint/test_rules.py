@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 import dspark_convert
@@ -17,6 +14,19 @@ from dspark_convert.ggufio.dialects import read_draft
 from dspark_convert.ggufio.reader import open_gguf
 from dspark_convert.lint import lint
 from tests.draft_file import ARRAY, BOOL, F32, HIDDEN, I32, KV_HEADS, RANK, STRING, U32, VOCAB, DraftFile
+from tests.lint.breaking import (
+    Change,
+    bare_dflash,
+    both,
+    chain,
+    data,
+    drop,
+    put,
+    reduced,
+    rename_architecture,
+    shape,
+    values_gone,
+)
 
 
 def findings(file: DraftFile, path: Path, *, deep: bool = True) -> tuple[Finding, ...]:
@@ -24,92 +34,10 @@ def findings(file: DraftFile, path: Path, *, deep: bool = True) -> tuple[Finding
         return lint(gguf, read_draft(gguf), deep=deep)
 
 
-def put(**values: Any) -> Callable[[DraftFile], None]:
-    """Set keys (double underscore for a dot) to (type, value[, item type]), or None to drop them."""
-
-    def change(file: DraftFile) -> None:
-        for name, value in values.items():
-            key = name.replace("__", ".")
-            if value is None:
-                del file.kv[key]
-            else:
-                file.kv[key] = (*value, None)[:3]
-
-    return change
-
-
-def both(name: str, value: tuple[Any, ...]) -> Callable[[DraftFile], None]:
-    """Set the runtime's key and ours alike."""
-    return put(**{f"dflash__{name}": value, f"dspark__{name}": value})
-
-
-def shape(name: str, kind: str | None, dimensions: tuple[int, ...]) -> Callable[[DraftFile], None]:
-    def change(file: DraftFile) -> None:
-        old = file.tensors.get(name, ("F32", ()))[0]
-        file.tensors[name] = (kind or old, dimensions)
-
-    return change
-
-
-def drop(*names: str) -> Callable[[DraftFile], None]:
-    def change(file: DraftFile) -> None:
-        for name in names:
-            del file.tensors[name]
-
-    return change
-
-
-def data(name: str, make: Callable[[int], bytes]) -> Callable[[DraftFile], None]:
-    def change(file: DraftFile) -> None:
-        file.data[name] = make(int(np.prod(file.tensors[name][1])))
-
-    return change
-
-
-def chain(*changes: Callable[[DraftFile], None]) -> Callable[[DraftFile], None]:
-    def change(file: DraftFile) -> None:
-        for one in changes:
-            one(file)
-
-    return change
-
-
-def reduced(ids: list[int], kind: str = "I64") -> Callable[[DraftFile], None]:
-    """A draft vocabulary of its own with these ids of the target."""
-    letter = "q" if kind == "I64" else "f"
-    return chain(
-        shape("d2t", kind, (len(ids),)),
-        data("d2t", lambda _count: struct.pack(f"<{len(ids)}{letter}", *ids)),
-        shape("output.weight", "F32", (HIDDEN, len(ids))),
-        shape("markov_w2.weight", None, (RANK, len(ids))),
-    )
-
-
-def bare_dflash(file: DraftFile) -> None:
-    for name in ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"):
-        del file.tensors[name]
-    for key in ("dflash.has_confidence_head", "dspark.markov_rank", "dspark.markov_head_type"):
-        del file.kv[key]
-
-
-def rename_architecture(name: str, **kv: tuple[int, Any]) -> Callable[[DraftFile], None]:
-    def change(file: DraftFile) -> None:
-        file.kv["general.architecture"] = (STRING, name, None)
-        for key, (kind, value) in kv.items():
-            file.kv[key.replace("__", ".")] = (kind, value, None)
-
-    return change
-
-
-def values_gone(file: DraftFile) -> None:
-    for name in [name for name in file.tensors if name.endswith("attn_v.weight")]:
-        del file.tensors[name]
-
-
 NAN, INF = struct.pack("<f", float("nan")), struct.pack("<f", float("-inf"))
 
 #: rule, severity, how to break the good file
-CASES: list[tuple[str, str, Callable[[DraftFile], None]]] = [
+CASES: list[tuple[str, str, Change]] = [
     ("legacy-layout", "error", rename_architecture("dspark", dspark__dspark__block_size=(U32, 7))),
     ("legacy-layout", "error", rename_architecture("dflash-draft")),
     ("legacy-layout", "error", rename_architecture("deepseek4-dspark")),
@@ -263,7 +191,7 @@ CASES: list[tuple[str, str, Callable[[DraftFile], None]]] = [
 
 
 @pytest.mark.parametrize(("rule", "severity", "change"), CASES)
-def test_exactly_that_rule_fires(tmp_path: Path, rule: str, severity: str, change: Callable[[DraftFile], None]) -> None:
+def test_exactly_that_rule_fires(tmp_path: Path, rule: str, severity: str, change: Change) -> None:
     file = DraftFile()
     change(file)
     kind = "dspark" if "markov_w1.weight" in file.tensors else "dflash"
