@@ -159,7 +159,7 @@ def test_a_checkpoint_directory_is_seen_as_it_would_be_written(tmp_path: Path) -
 def test_the_target_in_place_of_the_draft(tmp_path: Path) -> None:
     pair = make_tiny_pair(tmp_path)
     code, out, err = inspect(pair.target_dir)
-    assert (code, out) == (2, "")
+    assert (code, out) == (3, "")
     assert "not a DSpark draft" in err
 
 
