@@ -46,7 +46,9 @@ def validate_command(
     ] = 900.0,
     memory: Annotated[
         float | None,
-        typer.Option("--memory", metavar="GB", min=0.1, help="Let llama.cpp take at most this much (default: ample)."),
+        typer.Option(
+            "--memory", metavar="GB", min=0.1, max=1e6, help="Let llama.cpp take at most this much (default: ample)."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,

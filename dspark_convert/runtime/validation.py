@@ -23,6 +23,9 @@ __all__ = ["ValidationReport", "default_prompts", "read_prompts", "validate"]
 DEFAULT_MAX_TOKENS = 64
 DEFAULT_TIMEOUT = 900.0
 
+#: no prompts file needs more; a device such as /dev/zero has no end
+MAX_PROMPT_BYTES = 16 * 2**20
+
 #: checks that need the models running, in the order in which they are told
 RUN_CHECKS = ("load", "drafting", "acceptance", "lossless")
 
@@ -105,12 +108,16 @@ def default_prompts() -> list[str]:
 def read_prompts(path: Path) -> list[str]:
     """The prompts in ``path``, one a line, blank lines left out.
 
-    Raises UsageError if there is no such file, InputError if it holds no text.
+    Raises UsageError if there is no such file, InputError if it holds no text or no end.
     """
     if not path.exists() or path.is_dir():  # a pipe is as good as a file: --prompts <(command)
         raise UsageError(f"There is no prompts file {path}.")
+    with path.open("rb") as file:
+        data = file.read(MAX_PROMPT_BYTES + 1)
+    if len(data) > MAX_PROMPT_BYTES:
+        raise InputError(f"{path} holds more than {MAX_PROMPT_BYTES // 2**20} MiB of prompts; give fewer.")
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = data.decode("utf-8").splitlines()
     except UnicodeDecodeError as fault:
         raise InputError(f"{path} is not UTF-8 text (byte {fault.start}); save the prompts as UTF-8.") from fault
     prompts = [line for line in lines if line.strip()]
