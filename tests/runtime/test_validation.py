@@ -166,6 +166,8 @@ def test_prompts(tmp_path: Path) -> None:
     path.write_text("\n \n")
     with pytest.raises(InputError, match="holds no prompt"):
         read_prompts(path)
+    with pytest.raises(InputError, match="/dev/zero holds more than 16 MiB of prompts"):
+        read_prompts(Path("/dev/zero"))
     path.write_bytes(b"ab\xff")
     with pytest.raises(InputError, match=r"not UTF-8 text \(byte 2\)"):
         read_prompts(path)
