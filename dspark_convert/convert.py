@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from dspark_convert.errors import UsageError
 from dspark_convert.ggufio.output import check_output
-from dspark_convert.plan import Options, Plan, plan_for_directory, refuse
+from dspark_convert.options import Options
+from dspark_convert.plan import Plan, plan_for_directory, refuse
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 
 if TYPE_CHECKING:

@@ -7,15 +7,12 @@ DSpark, which spell the same keys ``dspark.*`` and need ``dspark.markov_rank``.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from dspark_convert import __version__
 from dspark_convert.draft import Draft
 from dspark_convert.ggufio.types import FILE_TYPES, KV, GGMLType, ValueType, array, boolean, f32, string, u32
+from dspark_convert.options import Dialect
 from dspark_convert.source.provenance import Provenance
 from dspark_convert.target import Target
-
-Dialect = Literal["dflash", "dspark"]
 
 
 def general(dialect: Dialect, source: Provenance, target: Target | None, matrices: GGMLType) -> list[KV]:

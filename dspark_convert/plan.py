@@ -7,9 +7,9 @@ views of it, so what they say cannot differ.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dspark_convert import metadata, pair
 from dspark_convert.draft import Draft
@@ -18,28 +18,14 @@ from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.types import KV, GGMLType
 from dspark_convert.jobs import TensorJob
 from dspark_convert.mapping import Place, check_tensors, flatten, make_jobs, resolve_outtype
-from dspark_convert.metadata import Dialect
 from dspark_convert.normalise import judge_draft, make_draft, resolve
+from dspark_convert.options import Dialect, Options
 from dspark_convert.shared import judge_shared
 from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
 from dspark_convert.source.classify import is_full_model
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.specs import Spec, flat_name, match_spec
 from dspark_convert.target import Target
-
-Shared = Literal["omit", "include"]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user chose; ``overrides`` are spec fields that win over config.json."""
-
-    outtype: Literal["auto", "f32", "f16", "bf16", "q8_0"] = "auto"
-    dialect: Dialect = "dflash"
-    shared_tensors: Shared = "omit"
-    tokenizer_pre: str | None = None
-    chat_template: bool = True
-    overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pytest
 
 from dspark_convert.convert import Request, default_name, prepare
 from dspark_convert.errors import UsageError
-from dspark_convert.plan import Options, plan_for_directory
+from dspark_convert.options import Options
+from dspark_convert.plan import plan_for_directory
 from dspark_convert.source.provenance import Provenance
 from dspark_convert.target import open_target_directory
 from tests.checkpoints import Pair, snapshot

@@ -16,7 +16,8 @@ import pytest
 
 from dspark_convert import __version__
 from dspark_convert.ggufio.types import KV, ValueType
-from dspark_convert.plan import Options, Plan, plan_for_directory
+from dspark_convert.options import Options
+from dspark_convert.plan import Plan, plan_for_directory
 from dspark_convert.target import open_target_directory
 from fixtures.bpe import copy_tiny
 from tests.checkpoints import BITS, header_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,29 +10,12 @@ import typer
 from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
 from dspark_convert.cli.text import safe
+from dspark_convert.options import Dialect, Options, Outtype, SharedTensors
 
 if TYPE_CHECKING:
     from dspark_convert.convert import Prepared
     from dspark_convert.ggufio.writer import Written
     from dspark_convert.runtime.validation import ValidationReport
-
-
-class Outtype(StrEnum):
-    AUTO = "auto"
-    F32 = "f32"
-    F16 = "f16"
-    BF16 = "bf16"
-    Q8_0 = "q8_0"
-
-
-class Dialect(StrEnum):
-    DFLASH = "dflash"
-    DSPARK = "dspark"
-
-
-class SharedTensors(StrEnum):
-    OMIT = "omit"
-    INCLUDE = "include"
 
 
 def convert(
@@ -48,13 +30,13 @@ def convert(
         Path | None,
         typer.Option("--outfile", "-o", metavar="PATH", help="File or directory; default dspark-<Target>-<TYPE>.gguf."),
     ] = None,
-    outtype: Annotated[Outtype, typer.Option(help="Type of the matrices; auto keeps BF16.")] = Outtype.AUTO,
+    outtype: Annotated[Outtype, typer.Option(help="Type of the matrices; auto keeps BF16.")] = "auto",
     dialect: Annotated[
         Dialect, typer.Option(help="dflash: today's llama.cpp; dspark: its first revisions with DSpark.")
-    ] = Dialect.DFLASH,
+    ] = "dflash",
     shared_tensors: Annotated[
         SharedTensors, typer.Option(help="Embeddings and head: borrow the target's, or write the draft's.")
-    ] = SharedTensors.OMIT,
+    ] = "omit",
     tokenizer_pre: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the pre-tokenizer, where it is not recognised.")
     ] = None,
@@ -85,22 +67,21 @@ def convert(
     """Write the DSpark draft in MODEL as a GGUF that llama.cpp runs beside its target."""
     from dspark_convert.convert import Request, prepare, write
     from dspark_convert.errors import UsageError
-    from dspark_convert.plan import Options
 
     if verify and target_gguf is None:
         raise UsageError("--verify runs the draft with its target: give it with --target-gguf FILE.")
     if verify and dry_run:
         raise UsageError("--verify needs a written file, --dry-run writes none: leave one of them out.")
-    if verify and dialect is Dialect.DSPARK:
+    if verify and dialect == "dspark":
         raise UsageError("--verify cannot run the dspark dialect, which no released llama.cpp loads: leave it out.")
     if (prompts is not None or lib is not None) and not verify:
         raise UsageError("--prompts and --lib are for --verify: add it, or leave them out.")
     texts = _ready_to_verify(prompts, lib) if verify else None
     overrides = {"mask_token_id": mask_token_id, "sample_from_anchor": sample_from_anchor}
     options = Options(
-        outtype=outtype.value,
-        dialect=dialect.value,
-        shared_tensors=shared_tensors.value,
+        outtype=outtype,
+        dialect=dialect,
+        shared_tensors=shared_tensors,
         tokenizer_pre=tokenizer_pre,
         chat_template=not no_chat_template,
         overrides={name: value for name, value in overrides.items() if value is not None},

@@ -1,0 +1,23 @@
+"""What a user chooses for a conversion. Imports nothing heavy: the command line names the choices from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Outtype = Literal["auto", "f32", "f16", "bf16", "q8_0"]
+Dialect = Literal["dflash", "dspark"]
+SharedTensors = Literal["omit", "include"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """``overrides`` are spec fields that win over config.json."""
+
+    outtype: Outtype = "auto"
+    dialect: Dialect = "dflash"
+    shared_tensors: SharedTensors = "omit"
+    tokenizer_pre: str | None = None
+    chat_template: bool = True
+    overrides: Mapping[str, Any] = field(default_factory=dict)
