@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from dspark_convert.errors import InputError
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.runtime.mixups import find_mixup
 from dspark_convert.runtime.published import TABLES, checkpoint_name, required_names
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.rounding import dequantise, hold
+from dspark_convert.runtime.rows import wrong_row
 
 if TYPE_CHECKING:
     import torch
@@ -46,9 +48,6 @@ EXPLAINED_OTHERWISE = 0.7
 
 #: what a file may differ from an independent rounding to its type, where there is one
 SAME = {GGMLType.F32: 1e-6, GGMLType.F16: 1e-6, GGMLType.BF16: 1e-6, GGMLType.Q8_0: 1e-3}
-
-#: a tensor is taken for another one if it is this much nearer to that
-ALIKE = 0.3
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def compare_values(draft: GGUFFile, target: GGUFFile, tensors: Mapping[str, torc
     """
     values = Values()
     for tensor in draft.tensors:
-        _compare_own(values, draft, tensor, tensors)
+        _compare_own(values, draft, tensor, tensors, facts)
     names = {tensor.name for tensor in draft.tensors}
     for name in required_names(facts.n_layer):
         if name not in names:
@@ -116,7 +115,9 @@ def _wanted_heads(tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, bo
         yield name, checkpoint_name(name) in tensors
 
 
-def _compare_own(values: Values, file: GGUFFile, tensor: GGUFTensor, tensors: Mapping[str, torch.Tensor]) -> None:
+def _compare_own(
+    values: Values, file: GGUFFile, tensor: GGUFTensor, tensors: Mapping[str, torch.Tensor], facts: Facts
+) -> None:
     import torch
 
     name, stored = tensor.name, checkpoint_name(tensor.name)
@@ -143,10 +144,12 @@ def _compare_own(values: Values, file: GGUFFile, tensor: GGUFTensor, tensors: Ma
     limit = EXPLAINED.get(GGMLType(tensor.type), EXPLAINED_OTHERWISE)
     if held is not None and (apart := distance(got, held)) > SAME[GGMLType(tensor.type)]:
         problem = f"{name} is {apart:.2g} of its size away from {stored} rounded to {tensor.type_name}"
-        values.problems.append(problem + _resembles(got, stored, apart, tensors))
+        values.problems.append(problem + _looks(got, stored, tensors, facts))
     elif (apart := distance(got, want)) > limit:
         problem = f"{name} is {apart:.2g} of its size away from {stored}, where {tensor.type_name} explains {limit:.2g}"
-        values.problems.append(problem + _resembles(got, stored, apart, tensors))
+        values.problems.append(problem + _looks(got, stored, tensors, facts))
+    elif held is None and (row := wrong_row(got, want, limit)):
+        values.problems.append(f"row {row[0]} of {name} is {row[1]:.2g} of its size away from that of {stored}")
     values.distances.append(Distance(name, tensor.type_name, distance(got, want), limit))
     result = got if held is None else held
     if name == "token_embd.weight":
@@ -183,6 +186,9 @@ def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Mapp
                 " needs its own table (--shared-tensors include)"
             )
             values.problems.append(problem)
+        elif row := wrong_row(table, want, limit):
+            problem = f"row {row[0]} of the target's {tensor.name}, which the file borrows, is {row[1]:.2g} of its size"
+            values.problems.append(f"{problem} away from that of the checkpoint's {stored}")
         values.distances.append(Distance(f"{name} (target's)", tensor.type_name, apart, limit))
         values.rounded |= apart > 0
     if name == "token_embd.weight":
@@ -209,12 +215,6 @@ def _read(values: Values, file: GGUFFile, tensor: GGUFTensor) -> torch.Tensor | 
         return None
 
 
-def _resembles(got: torch.Tensor, own: str, apart: float, tensors: Mapping[str, torch.Tensor]) -> str:
-    """Which other tensor of the checkpoint it is, or that it is transposed: the usual mix-ups."""
-    others = {n: distance(got, other) for n, other in tensors.items() if n != own and other.shape == got.shape}
-    nearest = min(others, key=lambda name: others[name], default="")
-    if nearest and others[nearest] < ALIKE * apart:
-        return f" (it is {nearest})"
-    if got.dim() == 2 and got.shape[0] == got.shape[1] and distance(got.T, tensors[own]) < ALIKE * apart:
-        return " (it is transposed)"
-    return ""
+def _looks(got: torch.Tensor, own: str, tensors: Mapping[str, torch.Tensor], facts: Facts) -> str:
+    mixup = find_mixup(got, own, tensors, facts)
+    return f" ({mixup})" if mixup else ""

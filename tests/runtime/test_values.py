@@ -20,6 +20,7 @@ from dspark_convert.runtime.rounding import dequantise, hold
 from dspark_convert.runtime.values import Values, compare_values, distance
 from fixtures.target_gguf import write_target_gguf
 from tests import oracle
+from tests.mutations.copies import read
 from tests.oracle import Expected
 from tests.runtime.pairs import PairFiles, make_random_pair, write_gguf
 
@@ -122,6 +123,30 @@ def test_scale_that_a_type_s_rounding_would_hide(random_pair: PairFiles) -> None
     oracle.write(want, path := random_pair.root / "scaled.gguf", random_pair.target)
     (problem,) = compare(random_pair, path).problems
     assert problem == "fc.weight is 0.01 of its size away from fc.weight rounded to Q8_0"
+
+
+def test_one_row_of_a_coarse_type(random_pair: PairFiles) -> None:
+    """Q4_0's noise on the whole hides it."""
+    want = oracle.expected(random_pair.draft_dir, random_pair.target_dir, "f32", shared="include")
+    _, shape, data = want.tensors["token_embd.weight"]
+    rows = np.frombuffer(data, np.float32).reshape(shape[::-1]).copy()
+    rows[100] *= -1
+    packed = gguf.quants.quantize(rows, gguf.GGMLQuantizationType.Q4_0)
+    want.tensors["token_embd.weight"] = ("Q4_0", shape, packed.tobytes())
+    oracle.write(want, path := random_pair.root / "row.gguf", random_pair.target)
+    (problem,) = compare(random_pair, path).problems
+    assert problem.startswith("row 100 of token_embd.weight is 2")
+    assert problem.endswith("of its size away from that of embed_tokens.weight")
+
+
+def test_one_row_of_a_borrowed_table(random_pair: PairFiles, tmp_path: Path) -> None:
+    """A token that the target learnt behind the draft."""
+    target = read(random_pair.target)
+    rows = target.tensors["output.weight"].copy()
+    rows[9] = rows[10]
+    target.tensors["output.weight"] = rows
+    (problem,) = compare(random_pair, target=target.write(tmp_path / "target.gguf", "Q4_0")).problems
+    assert problem.startswith("row 9 of the target's output.weight, which the file borrows, is 1.")
 
 
 def test_tables_of_another_target(random_pair: PairFiles, tmp_path: Path) -> None:
