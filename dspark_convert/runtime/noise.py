@@ -49,8 +49,8 @@ def tolerance_for(types: Iterable[GGMLType | int]) -> Tolerance:
 #: matrices: here the rounding of its weights counts too, because the PyTorch target is not rounded
 TARGET_TOLERANCES = {
     GGMLType.F32: 1e-5,
-    GGMLType.F16: 5e-3,
-    GGMLType.BF16: 3e-2,
+    GGMLType.F16: 2e-3,
+    GGMLType.BF16: 2e-2,
     GGMLType.Q8_0: 0.1,
 }
 #: all other types; another target is 1.4 away
