@@ -16,6 +16,15 @@ TAPPABLE = frozenset(
 TAPPABLE_AT_END = frozenset("deepseek4 deepseekv4 mimo2 mimov2 nemotronh".split())
 
 
+def offered_inputs(architecture: str, n_layer: int) -> range:
+    """The layer inputs that llama.cpp hands out of a target of ``n_layer`` layers."""
+    return range(n_layer + (_plain(architecture) in TAPPABLE_AT_END))
+
+
+def _plain(architecture: str) -> str:
+    return architecture.replace("-", "").replace("_", "")
+
+
 def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Finding]:
     """Findings about sizes and taps; ``trained_layers`` is the config's own count, 0 if it has none."""
     where = target.path.name
@@ -35,8 +44,7 @@ def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Findin
         findings.append(
             error("target-layers", "num_target_layers", message, "give the target that the draft was trained for")
         )
-    name = target.architecture.replace("-", "").replace("_", "")
-    if name not in TAPPABLE:
+    if _plain(target.architecture) not in TAPPABLE:
         message = f"no llama.cpp seen so far hands out layer inputs of {target.architecture}, which every tap needs."
         findings.append(
             warning("target-untappable", "target_layers", message, "run dspark-validate before relying on it")
@@ -54,13 +62,12 @@ def judge_taps(draft: Draft, target: Target | None, trained_layers: int) -> list
     layers = target.n_layer if target is not None and target.n_layer is not None else trained_layers
     if not layers:
         return []
-    name = (target.architecture if target is not None else draft.backbone).replace("-", "").replace("_", "")
-    last = layers if name in TAPPABLE_AT_END else layers - 1
-    beyond = [tap for tap in draft.target_layers if not 0 <= tap <= last]
+    offered = offered_inputs(target.architecture if target is not None else draft.backbone, layers)
+    beyond = [tap for tap in draft.target_layers if tap not in offered]
     if not beyond:
         return []
     message = (
         f"target_layers {list(draft.target_layers)} (layer inputs) holds {beyond[0]}, "
-        f"but a {layers}-layer target offers 0 to {last}."
+        f"but a {layers}-layer target offers 0 to {offered[-1]}."
     )
     return [error("taps-out-of-range", "target_layer_ids", message, "correct the ids or give the right target")]

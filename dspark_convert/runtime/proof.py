@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.ggufio.reader import open_gguf
-from dspark_convert.pair import TAPPABLE_AT_END
+from dspark_convert.pair import offered_inputs
 from dspark_convert.runtime.parity import compare_blocks, compare_features
 from dspark_convert.runtime.recording import Recording, read_recording
 from dspark_convert.runtime.report import Check
@@ -155,5 +155,4 @@ class Proof:
 def _offered_layers(target: Path) -> range:
     """The layer inputs that llama.cpp hands out of this target."""
     model = open_target_gguf(target)
-    name = model.architecture.replace("-", "").replace("_", "")
-    return range((model.n_layer or 0) + (name in TAPPABLE_AT_END))
+    return offered_inputs(model.architecture, model.n_layer or 0)
