@@ -99,7 +99,7 @@ def test_a_vocabulary_that_a_config_makes_up_is_not_padded_to(pair: Pair, monkey
 
     def from_directory(_path: Path, vocab_size: int, **_options: object) -> TokenizerKVs:
         sizes.append(vocab_size)
-        return TokenizerKVs((), (), 0, 0, "", "")
+        return TokenizerKVs((), ())
 
     monkeypatch.setattr("dspark_convert.tokenizer.from_directory", from_directory)
     pair.config({"vocab_size": 2**24})
