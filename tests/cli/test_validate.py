@@ -83,6 +83,32 @@ def test_json_of_files_that_never_ran(useless: PairFiles) -> None:
     assert checked(done.stdout)["error"]["exit_code"] == 3
 
 
+def test_comparison_with_the_checkpoint(perfect: PairFiles, useless: PairFiles) -> None:
+    options = ["--reference", perfect.draft_dir, "--target-reference", perfect.target_dir, "--max-tokens", "9"]
+    done = call(perfect.draft, "--target", perfect.target, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    names = ["metadata", "values", "features", "parity", "confidence"]
+    assert [line[1] for line in lines if line and line[0] in names] == ["pass"] * 5
+    rows = [line for line in lines if len(line) == 7 and line[0].isdigit()]
+    assert [row[0] for row in rows] == list("0123456")
+    assert all(float(row[5]) < 1e-3 and row[6] == "100.0%" for row in rows)
+    # a random draft: nothing accepted, and yet the file is right
+    done = call(useless.draft, "--target", useless.target, "--reference", useless.draft_dir, "--json")
+    assert done.returncode == 1
+    document = checked(done.stdout)
+    assert [check["name"] for check in document["checks"] if check["status"] == "fail"] == ["acceptance"]
+    assert len(document["parity"]["positions"]) == 7
+
+
+def test_comparison_that_fails_tells_the_cause(perfect: PairFiles) -> None:
+    taps = {"dflash.target_layers": ("ARRAY[INT32]", [0, 1, 2])}
+    broken = perfect.broken("taps", lambda want: want.kv.update(taps))
+    done = call(broken, "--target", perfect.target, "--reference", perfect.draft_dir, "--max-tokens", "5")
+    assert done.returncode == 1
+    assert "\nlikely: the file taps the inputs of layers [0, 1, 2], the checkpoint those of [1, 2, 3]" in done.stdout
+
+
 def test_quiet_tells_only_what_failed(useless: PairFiles, perfect: PairFiles) -> None:
     done = call(useless.draft, "--target", useless.target, "--quiet")
     assert (done.returncode, done.stdout) == (1, "")
@@ -101,6 +127,11 @@ def test_quiet_tells_only_what_failed(useless: PairFiles, perfect: PairFiles) ->
         ("draft", ["--target", "target", "--memory", "nan"], 2, "--memory"),
         ("draft", ["--target", "target", "--timeout", "nan"], 2, "--timeout"),
         ("draft", ["--target", "target", "--lib", "nowhere"], 2, "no file or directory nowhere"),
+        ("draft", ["--target", "target", "--reference", "nowhere"], 2, "no directory nowhere"),
+        ("draft", ["--target", "target", "--reference", "target_dir"], 3, "Qwen3ForCausalLM"),
+        ("draft", ["--target", "target", "--target-reference", "target_dir"], 2, "give that too"),
+        ("draft", ["--target", "target", "--memory", "0"], 2, "--memory"),
+        ("draft", ["--target", "target", "--memory", "0.11"], 4, "allow more with --memory"),
         ("target", ["--target", "target"], 3, "if it is the target, give the draft instead"),
         ("draft", ["--target", "draft"], 3, "is itself a draft"),
         ("draft", ["--target", "target", "--prompts", "none.txt"], 2, "no prompts file none.txt"),
@@ -108,7 +139,7 @@ def test_quiet_tells_only_what_failed(useless: PairFiles, perfect: PairFiles) ->
     ],
 )
 def test_mistakes_end_in_one_message(useless: PairFiles, draft: str, options: list[str], code: int, words: str) -> None:
-    names = {"draft": str(useless.draft), "target": str(useless.target)}
+    names = {"draft": str(useless.draft), "target": str(useless.target), "target_dir": str(useless.target_dir)}
     done = call(names[draft], *(names.get(option, option) for option in options))
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr
