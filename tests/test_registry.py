@@ -40,12 +40,14 @@ def test_no_pip_and_no_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_another_file_than_the_recorded_one_is_thrown_away(tmp_path: Path) -> None:
-    for package, fetch in ((WHEEL, pypi_wheel), (PACKAGE, npm_tarball)):
-        path = tmp_path / package.file
+    paths = [tmp_path / package.file for package in (WHEEL, PACKAGE)]
+    for path in paths:
         path.write_bytes(b"something else")
-        with pytest.raises(pytest.fail.Exception, match="is not the file that was recorded"):
-            fetch(package, tmp_path)  # type: ignore[operator]
-        assert not path.exists()
+    with pytest.raises(pytest.fail.Exception, match=r"whl is not the file that was recorded"):
+        pypi_wheel(WHEEL, tmp_path)
+    with pytest.raises(pytest.fail.Exception, match=r"tgz is not the file that was recorded"):
+        npm_tarball(PACKAGE, tmp_path)
+    assert not any(path.exists() for path in paths)
 
 
 def test_recorded_file_is_taken(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ class Unpacked:
 def cache(request: pytest.FixtureRequest) -> Path:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         pytest.skip("the libraries that are fetched are for x86-64 Linux")
-    made: Path = request.config.cache.mkdir("libraries")  # type: ignore[union-attr]
-    return made
+    assert request.config.cache is not None
+    return request.config.cache.mkdir("libraries")
 
 
 @pytest.fixture(scope="module", params=LOADING, ids=lambda build: build.name)

@@ -66,7 +66,7 @@ def loaded_libraries(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [(60, "cannot be loaded as a library"), (4_000_000, "cannot be used: While loading the library")]
+    ("size", "words"), [(60, "cannot be loaded as a library"), (4_000_000, "cannot be used: while loading the library")]
 )
 def test_truncated_library(pair: PairFiles, tmp_path: Path, size: int, words: str) -> None:
     """With its headers whole, the system's loader maps what is not there, and dies of it."""
@@ -99,7 +99,7 @@ def test_library_that_ends_the_process_on_load(pair: PairFiles, tmp_path: Path, 
     path = compile_impostor(tmp_path / "libllama.so", on_load=statements)
     code, message = told(pair, path, "--timeout", "2" if "2 seconds" in words else "60")
     assert code == 4
-    assert f"{path} cannot be used: While loading the library, " in message
+    assert f"{path} cannot be used: while loading the library, " in message
     assert words in message
 
 
@@ -151,5 +151,5 @@ def test_unknown_layout_is_refused(pair: PairFiles, tmp_path: Path, sizes: tuple
     path = compile_impostor(tmp_path / "libllama.so", sizes=sizes)
     code, message = told(pair, path)
     assert code == 4
-    assert f"The llama.cpp library {path} lays out llama_{struct}_params in a way that is not known here" in message
+    assert f"the llama.cpp library {path} lays out llama_{struct}_params in a way that is not known here" in message
     assert "use a llama.cpp build of that range with --lib, or a newer dspark-convert" in message

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from dspark_convert.errors import EnvironmentFault
-from dspark_convert.runtime import guard
 from dspark_convert.runtime.report import ValidationReport
 from dspark_convert.runtime.validation import validate
 from tests.libraries.impostor import compile_impostor
@@ -117,7 +116,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
         started.append(real(*args, **options))
         return started[-1]
 
-    monkeypatch.setattr(guard.subprocess, "Popen", start)
+    monkeypatch.setattr("dspark_convert.runtime.guard.subprocess.Popen", start)
     return started
 
 
@@ -134,7 +133,7 @@ def test_child_killed_in_any_phase(random_pair: PairFiles, children: list[subpro
             random_pair.draft, random_pair.target, prompts=prompts, max_tokens=24, timeout=60, on_phase=kill
         )
 
-    words = f"While {phase}, the system killed llama.cpp (SIGKILL): most likely the memory ran out."
+    words = f"while {phase}, the system killed llama.cpp (SIGKILL): most likely the memory ran out."
     if phase == PHASES[0]:
         with pytest.raises(EnvironmentFault) as fault:
             run()

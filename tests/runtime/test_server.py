@@ -10,7 +10,7 @@ import pytest
 
 from dspark_convert.errors import EnvironmentFault
 from dspark_convert.runtime import server, validation
-from dspark_convert.runtime.guard import Outcome
+from dspark_convert.runtime.guard import Outcome, run_job
 from dspark_convert.runtime.library import Library, find_library
 from dspark_convert.runtime.report import Check, ValidationReport
 from dspark_convert.runtime.server import Counts, find_package, judge_answers, predict_counts
@@ -158,7 +158,7 @@ def test_texts_that_end(trained: PairFiles, tmp_path: Path) -> None:
 
 def test_another_loop_than_the_server_s_is_seen(trained: PairFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that stands for a decoding loop which reads the draft's slots one too late."""
-    real = validation.run_job
+    real = run_job
 
     def shifted(*args: Any, **options: Any) -> Outcome:
         outcome = real(*args, **options)
@@ -173,7 +173,7 @@ def test_another_loop_than_the_server_s_is_seen(trained: PairFiles, monkeypatch:
 
 
 def test_server_that_does_not_start_is_told(trained: PairFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = server.run_job
+    real = run_job
 
     def with_target_as_draft(job: dict[str, Any], **options: Any) -> Outcome:
         return real({**job, "draft": job["target"]}, **options)
@@ -181,11 +181,11 @@ def test_server_that_does_not_start_is_told(trained: PairFiles, monkeypatch: pyt
     monkeypatch.setattr(server, "run_job", with_target_as_draft)
     said = opinion(ask(trained, max_tokens=8))
     assert said.status == "fail"
-    assert said.detail.startswith("While starting the server, llama.cpp stopped on an assertion of its own: ")
+    assert said.detail.startswith("while starting the server, llama.cpp stopped on an assertion of its own: ")
 
 
 def test_server_that_takes_too_long_is_ended(trained: PairFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = server.run_job
+    real = run_job
     monkeypatch.setattr(server, "run_job", lambda job, **options: real(job, **{**options, "timeout": 0.01}))
     said = opinion(ask(trained, max_tokens=8))
     assert said.status == "fail"
