@@ -70,7 +70,7 @@ def run(command: Callable[..., Any], prog: str, args: Sequence[str] | None = Non
         code = EXIT_BROKEN_PIPE
     except OSError as fault:
         _give_up(sys.stdout)
-        code = _tell(EnvironmentFault(f"The results cannot be printed: {fault.strerror}."), prog, [])
+        code = _tell(EnvironmentFault(f"the results cannot be printed: {fault.strerror}."), prog, [])
     except Terminated as stop:
         code = stop.exit_code
     if code == EXIT_INTERRUPTED:
@@ -109,7 +109,7 @@ def _invoke(command: Callable[..., Any], prog: str, args: list[str]) -> int:
         where = f"{fault.filename}: " if fault.filename is not None else ""
         return _tell(EnvironmentFault(f"{where}{what}."), prog, args)
     except MemoryError:
-        return _tell(EnvironmentFault("There is not enough memory for this."), prog, args)
+        return _tell(EnvironmentFault("there is not enough memory for this."), prog, args)
     except Exception as fault:
         if os.environ.get("DSPARK_DEBUG") == "1":
             traceback.print_exc()

@@ -51,7 +51,7 @@ def check_anchor_rule(session: Session) -> None:
         base += float(np.linalg.norm(block[0][known]))
     if apart > APART * sides and apart > WEAK * base:
         raise EnvironmentFault(
-            f"The llama.cpp library {session.llama.path} does not read dflash.sample_from_anchor, which is false in"
+            f"the llama.cpp library {session.llama.path} does not read dflash.sample_from_anchor, which is false in"
             f" the draft: it takes it for anchor-first, drafts badly and says nothing; {NEWER_BUILD}."
         )
 

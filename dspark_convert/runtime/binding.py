@@ -154,7 +154,7 @@ class Llama:
         missing = [name for name, mangled, *_ in extended if not hasattr(self._cdll, mangled)]
         if missing:
             raise EnvironmentFault(
-                f"The llama.cpp library {self.path} is too old for DSpark, or does not export the functions"
+                f"the llama.cpp library {self.path} is too old for DSpark, or does not export the functions"
                 f" that it needs: it lacks {_some(missing)}; {NEWER_BUILD}."
             )
         for name, symbol, result, arguments in (*wanted, *extended):
@@ -194,7 +194,7 @@ class Llama:
             self._cdll.ggml_backend_load_all()
         if not count():
             raise EnvironmentFault(
-                f"The llama.cpp library {self.path} found no backend to compute with (libggml-cpu* or"
+                f"the llama.cpp library {self.path} found no backend to compute with (libggml-cpu* or"
                 " another one must lie beside it); complete the build or name another with --lib."
             )
 

@@ -78,7 +78,7 @@ class Context:
         )
         if not all(answers):
             raise EnvironmentFault(
-                f"The llama.cpp library {llama.path} did not take the context sizes that it was given, so its"
+                f"the llama.cpp library {llama.path} did not take the context sizes that it was given, so its"
                 " parameter layout is not the one detected; name another build with --lib."
             )
 

@@ -49,9 +49,9 @@ def explain_memory(phase: str, lines: Iterable[str], limit: int | None) -> str:
     if not any(_OUT_OF_MEMORY.search(line) for line in lines):
         return ""
     if limit is None:
-        return f"While {phase}, the memory ran out."
+        return f"while {phase}, the memory ran out."
     return (
-        f"While {phase}, the memory ran out: llama.cpp may allocate {limit / 1e9:.3g} GB here; allow more with"
+        f"while {phase}, the memory ran out: llama.cpp may allocate {limit / 1e9:.3g} GB here; allow more with"
         " --memory, or use a machine that has more."
     )
 
@@ -62,10 +62,10 @@ def explain_death(code: int, phase: str, log: Iterable[str]) -> str:
     name = _signal_name(code)
     if name is None:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
-        return f"While {phase}, the process that runs llama.cpp ended with code {code}: {last}."
+        return f"while {phase}, the process that runs llama.cpp ended with code {code}: {last}."
     what = _SIGNALS.get(name, f"the process that runs llama.cpp was ended by {name}")
     text = "" if name in _FROM_OUTSIDE else _first_match((*_ABORT_TEXTS, *_COMPLAINTS), lines)
-    return f"While {phase}, {what}{': ' if text else ''}{text}."
+    return f"while {phase}, {what}{': ' if text else ''}{text}."
 
 
 def add_complaint(message: str, log: Iterable[str]) -> str:

@@ -114,7 +114,7 @@ def run_job(
     if messages.error:
         fault = add_complaint(messages.error["message"], log)
     elif timed_out:
-        fault = f"While {messages.phase}, the {timeout:g} seconds allowed ran out; allow more with --timeout."
+        fault = f"while {messages.phase}, the {timeout:g} seconds allowed ran out; allow more with --timeout."
     else:
         fault = explain_death(child.returncode, messages.phase, log)
     if (kind := messages.error.get("kind")) in RAISED:

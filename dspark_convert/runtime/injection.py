@@ -28,7 +28,7 @@ def probe_injection(session: Session) -> str:
     other = _output(session, -features)
     if np.array_equal(plain, other):
         raise InputError(
-            "The draft's output does not depend on the target's features, so it cannot draft; look for tensors of"
+            "the draft's output does not depend on the target's features, so it cannot draft; look for tensors of"
             " zeros or NaN in it."
         )
     if not _reads_everything(session, features, plain, other):

@@ -215,7 +215,7 @@ def detect(layouts: tuple[Layout, ...], defaults: Defaults, library: str) -> Lay
     known = ", ".join(f"{layout.name} ({layout.builds})" for layout in layouts)
     found = f"{len(fits)} layouts fit" if fits else f"none fits ({_size_found(defaults)})"
     raise EnvironmentFault(
-        f"The llama.cpp library {library} lays out {struct} in a way that is not known here: of the layouts"
+        f"the llama.cpp library {library} lays out {struct} in a way that is not known here: of the layouts"
         f" {known}, {found}; use a llama.cpp build of that range with --lib, or a newer dspark-convert."
     )
 

@@ -68,7 +68,7 @@ def find_library(explicit: Path | None = None) -> Library:
         return Library(path, "system")
     looked.append("the system's library directories")
     raise EnvironmentFault(
-        f"No llama.cpp library was found; looked at {', '.join(looked)};"
+        f"no llama.cpp library was found; looked at {', '.join(looked)};"
         " install one with: pip install 'dspark-convert[validate]', or name your own build with --lib."
     )
 

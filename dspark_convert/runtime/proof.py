@@ -62,7 +62,7 @@ class Proof:
 
     def __init__(self, draft: Path, target: Path, directory: Path, target_directory: Path | None) -> None:
         if missing := _missing_packages():
-            raise EnvironmentFault(f"The file cannot be compared with its checkpoint: {missing}.")
+            raise EnvironmentFault(f"the file cannot be compared with its checkpoint: {missing}.")
         from dspark_convert.reference.draft import expected_shapes
         from dspark_convert.reference.facts import read_facts
         from dspark_convert.reference.target import TargetReference
@@ -70,7 +70,7 @@ class Proof:
 
         for path in filter(None, (directory, target_directory)):
             if not path.is_dir():
-                raise UsageError(f"There is no directory {path}; name the one that holds the checkpoint.")
+                raise UsageError(f"there is no directory {path}; name the one that holds the checkpoint.")
         self._paths = (draft, target)
         self._directory = directory
         try:

@@ -100,7 +100,7 @@ class Session:
         tokens = (TOKEN * room)()
         count = self.llama.llama_tokenize(self._vocab, data, len(data), tokens, room, True, True)
         if count <= 0:
-            raise UsageError(f"The target's tokenizer makes no tokens of the prompt {text[:40]!r}.")
+            raise UsageError(f"the target's tokenizer makes no tokens of the prompt {text[:40]!r}.")
         return list(tokens[:count])
 
     def ends_text(self, token: int) -> bool:
@@ -141,9 +141,9 @@ class Session:
             # llama.cpp repeats the confidence over a row as wide as a hidden state
             confidences = rows(pointer, count, self.draft_n_embd)[:, 0]
         if not self.draft.forget(position):
-            raise InputError("The draft's memory does not forget a block that was tried.")
+            raise InputError("the draft's memory does not forget a block that was tried.")
         if np.isnan(logits).any():
-            raise InputError("The draft computes NaN; look for NaN or infinities in its tensors.")
+            raise InputError("the draft computes NaN; look for NaN or infinities in its tensors.")
         first = count - shape.drafts_per_block
         slots = logits.argmax(axis=1).tolist()
         if confidences is not None:
@@ -159,7 +159,7 @@ class Session:
     def forget_target(self, position: int) -> None:
         if not self.target.forget(position):
             raise InputError(
-                f"The target's memory does not forget rejected tokens (from position {position} on), so it"
+                f"the target's memory does not forget rejected tokens (from position {position} on), so it"
                 " cannot verify drafts."
             )
 
@@ -177,7 +177,7 @@ class Session:
         model = self.llama.load_model(path, params)
         if model is None and role == "draft" and not self.llama.knows_dspark():
             raise EnvironmentFault(
-                f"The llama.cpp library {self.llama.path} is too old for DSpark: it knows no Markov head;"
+                f"the llama.cpp library {self.llama.path} is too old for DSpark: it knows no Markov head;"
                 f" {NEWER_BUILD}."
             )
         if model is None:

@@ -111,7 +111,7 @@ def read_prompts(path: Path) -> list[str]:
     Raises UsageError if there is no such file, InputError if it holds no text or no end.
     """
     if not path.exists() or path.is_dir():  # a pipe is as good as a file: --prompts <(command)
-        raise UsageError(f"There is no prompts file {path}.")
+        raise UsageError(f"there is no prompts file {path}.")
     with path.open("rb") as file:
         data = file.read(MAX_PROMPT_BYTES + 1)
     if len(data) > MAX_PROMPT_BYTES:

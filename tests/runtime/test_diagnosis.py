@@ -28,7 +28,7 @@ def test_whole_sentence_gets_no_complaint() -> None:
 def test_uncaught_exception_s_text_is_told() -> None:
     log = ["terminate called after throwing an instance of 'std::runtime_error'", "  what():  block size is 0"]
     told = explain_death(-6, "loading the draft", log)
-    assert told.startswith("While loading the draft, llama.cpp stopped on an assertion")
+    assert told.startswith("while loading the draft, llama.cpp stopped on an assertion")
     assert told.endswith(": block size is 0.")
 
 

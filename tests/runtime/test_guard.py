@@ -62,7 +62,7 @@ def test_signals_become_sentences(name: str, words: str) -> None:
     outcome = run_script(f"os.kill(os.getpid(), signal.{name})")
     assert outcome.result is None
     assert words in outcome.fault
-    assert outcome.fault.startswith("While decoding, ")
+    assert outcome.fault.startswith("while decoding, ")
     assert outcome.fault.endswith(".")
     assert outcome.phase == "decoding"
 
@@ -77,7 +77,7 @@ def test_assertion_text_is_told() -> None:
 
 def test_end_without_a_result_tells_the_last_line() -> None:
     outcome = run_script("tell(phase='waiting'); print('boom', file=sys.stderr); sys.exit(9)")
-    assert outcome.fault == "While waiting, the process that runs llama.cpp ended with code 9: boom."
+    assert outcome.fault == "while waiting, the process that runs llama.cpp ended with code 9: boom."
 
 
 def test_half_a_line_is_not_taken_for_a_result() -> None:
@@ -106,7 +106,7 @@ def test_crash_while_loading_the_library_is_its_own_fault() -> None:
 
 def test_hanging_child_is_ended() -> None:
     outcome = run_script("tell(phase=f'pid {os.getpid()}'); signal.pause()", timeout=1.5)
-    assert outcome.fault.startswith("While pid ")
+    assert outcome.fault.startswith("while pid ")
     assert "the 1.5 seconds allowed ran out" in outcome.fault
     assert "--timeout" in outcome.fault
     with pytest.raises(ProcessLookupError):
@@ -213,5 +213,5 @@ def test_real_assertion_of_the_library_is_told(random_pair: PairFiles) -> None:
     }
     outcome = run_job(job, timeout=60)
     assert outcome.result is None
-    assert outcome.fault.startswith("While creating the contexts, llama.cpp stopped on an assertion of its own: ")
+    assert outcome.fault.startswith("while creating the contexts, llama.cpp stopped on an assertion of its own: ")
     assert "requires 'dflash.block_size' in GGUF metadata" in outcome.fault

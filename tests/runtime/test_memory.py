@@ -17,7 +17,7 @@ GB = 10**9
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit a process's data")
 def test_llama_cpp_that_takes_too_much(random_pair: PairFiles) -> None:
-    with pytest.raises(EnvironmentFault, match=r"^While (loading|creating|probing).*the memory ran out: llama.cpp may"):
+    with pytest.raises(EnvironmentFault, match=r"^while (loading|creating|probing).*the memory ran out: llama.cpp may"):
         validate(random_pair.draft, random_pair.target, prompts=["boat"], max_tokens=4, memory=GB // 8, timeout=60)
 
 
@@ -33,7 +33,7 @@ print(json.dumps({"phase": "taking more"}), flush=True)
 more = bytearray(job["memory"])
 print(json.dumps({"result": {}}), flush=True)
 """
-    with pytest.raises(EnvironmentFault, match=r"^While taking more, the memory ran out.* 0\.3 GB here; .* --memory"):
+    with pytest.raises(EnvironmentFault, match=r"^while taking more, the memory ran out.* 0\.3 GB here; .* --memory"):
         run_job({"memory": 3 * GB // 10}, timeout=30, arguments=("-c", script))
 
 
@@ -57,8 +57,8 @@ def test_default_is_ample(random_pair: PairFiles) -> None:
 )
 def test_ways_to_say_that_there_is_no_memory(line: str) -> None:
     told = explain_memory("loading the target", ["before", line], 5 * GB)
-    assert told.startswith("While loading the target, the memory ran out: llama.cpp may allocate 5 GB here")
-    assert explain_memory("loading", [line], None) == "While loading, the memory ran out."
+    assert told.startswith("while loading the target, the memory ran out: llama.cpp may allocate 5 GB here")
+    assert explain_memory("loading", [line], None) == "while loading, the memory ran out."
 
 
 def test_other_faults_are_not_the_memory_s() -> None:

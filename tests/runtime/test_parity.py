@@ -237,7 +237,7 @@ def test_checkpoint_that_the_reference_cannot_compute(random_pair: PairFiles, tm
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
     with pytest.raises(InputError):
         run(random_pair, reference=tmp_path)
-    with pytest.raises(UsageError, match="There is no directory"):
+    with pytest.raises(UsageError, match="there is no directory"):
         run(random_pair, reference=tmp_path / "none")
 
 
