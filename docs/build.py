@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dspark_convert.specs import Spec, load_specs
@@ -69,11 +69,11 @@ def _notes(shared: bool, optional: bool, when: str) -> str:
     return "; ".join(notes + ([f"if `{when}`"] if when != "True" else []))
 
 
-def _list(items: object) -> str:
-    return ", ".join(f"`{item}`" for item in items)  # type: ignore[attr-defined]
+def _list(items: Iterable[str]) -> str:
+    return ", ".join(f"`{item}`" for item in items)
 
 
-def _table(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = [f"### {title}", "", f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
