@@ -51,7 +51,7 @@ def validate_command(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     version: VersionFlag = False,  # noqa: ARG001 - handled by its callback
 ) -> int:
     """Run DRAFT.gguf with its target in llama.cpp: does it load, is the text unchanged, what is accepted?
