@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Kind = Literal["dspark", "dflash", "dflash2"]
+
 
 @dataclass(frozen=True)
 class Rope:
@@ -33,7 +35,7 @@ class Draft:
     ``origin`` says per field where its value came from ("config.json: dflash_config.block_size").
     """
 
-    kind: Literal["dspark", "dflash", "dflash2"]
+    kind: Kind
     backbone: str
     block_size: int
     sample_from_anchor: bool

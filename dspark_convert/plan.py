@@ -128,7 +128,7 @@ def _shared(
         findings.append(error("shared-dialect", names, message, "use --shared-tensors omit or --dialect dflash"))
     elif held == {"token_embd.weight"} and target is not None and target.tied:
         message = "the embeddings serve as the head too, as in the target; llama.cpp before b10434 refuses such a file."
-        findings.append(warning("shared-tied", names, message))
+        findings.append(warning("token-embd-alone", names, message))
     elif complete and held != {"token_embd.weight", "output.weight"}:
         message = f"embed_tokens and lm_head must be written both or neither; the checkpoint holds {names}."
         findings.append(error("shared-incomplete", names, message, "use --shared-tensors omit"))

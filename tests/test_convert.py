@@ -101,6 +101,6 @@ def test_a_tied_draft_may_bring_the_embeddings_alone(pair: Pair) -> None:
     pair.tensors(lambda tensors: tensors.pop("lm_head.weight"))
     plan = plan_for_directory(pair.draft, open_target_directory(pair.target), Options(shared_tensors="include"))
     assert plan.errors == ()
-    assert [f.rule for f in plan.findings if f.severity == "warning"] == ["shared-tied"]
+    assert [f.rule for f in plan.findings if f.severity == "warning"] == ["token-embd-alone"]
     assert plan.draft is not None
     assert plan.draft.to_json()["shared_tensors"] == {"token_embd": True, "output": False}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dspark_convert.draft import Draft, Rope
+from dspark_convert.draft import Draft, Kind, Rope
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.keys import INTEGERS, Keys
@@ -19,8 +19,6 @@ from dspark_convert.ggufio.legacy import find_legacy
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import ValueType
 from dspark_convert.words import shown
-
-Kind = Literal["dspark", "dflash", "dflash2"]
 
 #: block size that llama.cpp assumes for a DFlash draft that does not say
 DEFAULT_BLOCK_SIZE = 16
