@@ -1,4 +1,4 @@
-"""The tiny pair, made once and copied for each test, and the commands run inside this process."""
+"""Pairs made once, the tiny one copied for each test, and the command run inside this process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from tests.checkpoints import Pair, copy_pair
+
+if TYPE_CHECKING:
+    from tests.runtime.pairs import PairFiles
 
 
 class Ended(NamedTuple):
@@ -54,6 +57,22 @@ def tiny_master(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def pair(tiny_master: Path, tmp_path: Path) -> Pair:
     return copy_pair(tiny_master, tmp_path / "pair")
+
+
+@pytest.fixture(scope="session")
+def random_pair(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
+    """A pair that runs; its draft knows nothing of its target."""
+    from tests.runtime.pairs import make_random_pair
+
+    return make_random_pair(tmp_path_factory.mktemp("random"))
+
+
+@pytest.fixture(scope="session")
+def bigram_pair(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
+    """A pair whose draft foresees everything."""
+    from tests.runtime.pairs import make_bigram_pair
+
+    return make_bigram_pair(tmp_path_factory.mktemp("bigram"))
 
 
 @pytest.fixture

@@ -13,20 +13,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.runtime.pairs import PairFiles, make_bigram_pair, make_random_pair
+from tests.runtime.pairs import PairFiles
 
 SCHEMA = json.loads((files("dspark_convert") / "schemas" / "validate-1.json").read_text())
 COMMAND = [sys.executable, "-c", "from dspark_convert.cli.validate import main; main()"]
-
-
-@pytest.fixture(scope="module")
-def perfect(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
-    return make_bigram_pair(tmp_path_factory.mktemp("perfect"))
-
-
-@pytest.fixture(scope="module")
-def useless(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
-    return make_random_pair(tmp_path_factory.mktemp("useless"))
 
 
 def call(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -47,8 +37,8 @@ def checked(out: str) -> dict[str, Any]:
     return document
 
 
-def test_report_for_a_reader(perfect: PairFiles) -> None:
-    done = call(perfect.draft, "--target", perfect.target, "--max-tokens", "17")
+def test_report_for_a_reader(bigram_pair: PairFiles) -> None:
+    done = call(bigram_pair.draft, "--target", bigram_pair.target, "--max-tokens", "17")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = [line.split() for line in done.stdout.splitlines()]
@@ -61,10 +51,10 @@ def test_report_for_a_reader(perfect: PairFiles) -> None:
     assert lines[-1] == "mean accepted length: 8.00 tokens a round".split()
 
 
-def test_json_alone_on_stdout(useless: PairFiles, tmp_path: Path) -> None:
+def test_json_alone_on_stdout(random_pair: PairFiles, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("the small boat\n")
-    done = call(useless.draft, "--target", useless.target, "--prompts", prompts, "--max-tokens", "30", "--json")
+    done = call(random_pair.draft, "--target", random_pair.target, "--prompts", prompts, "--max-tokens", "30", "--json")
     assert done.returncode == 1
     document = checked(done.stdout)
     assert document["schema"] == "dspark-validate/1"
@@ -72,20 +62,22 @@ def test_json_alone_on_stdout(useless: PairFiles, tmp_path: Path) -> None:
     assert len(document["acceptance"]["drafted"]) == 7
 
 
-def test_json_of_files_that_never_ran(useless: PairFiles) -> None:
-    broken = useless.broken("no-mask", lambda want: want.kv.update({"tokenizer.ggml.mask_token_id": ("UINT32", 999)}))
-    done = call(broken, "--target", useless.target, "--json")
+def test_json_of_files_that_never_ran(random_pair: PairFiles) -> None:
+    broken = random_pair.broken(
+        "no-mask", lambda want: want.kv.update({"tokenizer.ggml.mask_token_id": ("UINT32", 999)})
+    )
+    done = call(broken, "--target", random_pair.target, "--json")
     assert done.returncode == 1
     document = checked(done.stdout)
     assert (document["library"], document["acceptance"], document["lossless"]) == ({}, None, None)
-    done = call(useless.target, "--target", useless.target, "--json")
+    done = call(random_pair.target, "--target", random_pair.target, "--json")
     assert done.returncode == 3
     assert checked(done.stdout)["error"]["exit_code"] == 3
 
 
-def test_comparison_with_the_checkpoint(perfect: PairFiles, useless: PairFiles) -> None:
-    options = ["--reference", perfect.draft_dir, "--target-reference", perfect.target_dir, "--max-tokens", "9"]
-    done = call(perfect.draft, "--target", perfect.target, *options)
+def test_comparison_with_the_checkpoint(bigram_pair: PairFiles, random_pair: PairFiles) -> None:
+    options = ["--reference", bigram_pair.draft_dir, "--target-reference", bigram_pair.target_dir, "--max-tokens", "9"]
+    done = call(bigram_pair.draft, "--target", bigram_pair.target, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     names = ["metadata", "values", "features", "parity", "confidence"]
@@ -94,26 +86,26 @@ def test_comparison_with_the_checkpoint(perfect: PairFiles, useless: PairFiles) 
     assert [row[0] for row in rows] == list("0123456")
     assert all(float(row[5]) < 1e-3 and row[6] == "100.0%" for row in rows)
     # a random draft: nothing accepted, and yet the file is right
-    done = call(useless.draft, "--target", useless.target, "--reference", useless.draft_dir, "--json")
+    done = call(random_pair.draft, "--target", random_pair.target, "--reference", random_pair.draft_dir, "--json")
     assert done.returncode == 1
     document = checked(done.stdout)
     assert [check["name"] for check in document["checks"] if check["status"] == "fail"] == ["acceptance"]
     assert len(document["parity"]["positions"]) == 7
 
 
-def test_comparison_that_fails_tells_the_cause(perfect: PairFiles) -> None:
+def test_comparison_that_fails_tells_the_cause(bigram_pair: PairFiles) -> None:
     taps = {"dflash.target_layers": ("ARRAY[INT32]", [0, 1, 2])}
-    broken = perfect.broken("taps", lambda want: want.kv.update(taps))
-    done = call(broken, "--target", perfect.target, "--reference", perfect.draft_dir, "--max-tokens", "5")
+    broken = bigram_pair.broken("taps", lambda want: want.kv.update(taps))
+    done = call(broken, "--target", bigram_pair.target, "--reference", bigram_pair.draft_dir, "--max-tokens", "5")
     assert done.returncode == 1
     assert "\nlikely: the file taps the inputs of layers [0, 1, 2], the checkpoint those of [1, 2, 3]" in done.stdout
 
 
-def test_quiet_tells_only_what_failed(useless: PairFiles, perfect: PairFiles) -> None:
-    done = call(useless.draft, "--target", useless.target, "--quiet")
+def test_quiet_tells_only_what_failed(random_pair: PairFiles, bigram_pair: PairFiles) -> None:
+    done = call(random_pair.draft, "--target", random_pair.target, "--quiet")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: acceptance: ")
-    done = call(perfect.draft, "--target", perfect.target, "--quiet", "--max-tokens", "10")
+    done = call(bigram_pair.draft, "--target", bigram_pair.target, "--quiet", "--max-tokens", "10")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -138,8 +130,14 @@ def test_quiet_tells_only_what_failed(useless: PairFiles, perfect: PairFiles) ->
         ("draft", ["--target", "target", "--lib", "draft"], 4, "cannot be loaded as a library"),
     ],
 )
-def test_mistakes_end_in_one_message(useless: PairFiles, draft: str, options: list[str], code: int, words: str) -> None:
-    names = {"draft": str(useless.draft), "target": str(useless.target), "target_dir": str(useless.target_dir)}
+def test_mistakes_end_in_one_message(
+    random_pair: PairFiles, draft: str, options: list[str], code: int, words: str
+) -> None:
+    names = {
+        "draft": str(random_pair.draft),
+        "target": str(random_pair.target),
+        "target_dir": str(random_pair.target_dir),
+    }
     done = call(names[draft], *(names.get(option, option) for option in options))
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr

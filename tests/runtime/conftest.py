@@ -1,22 +1,10 @@
-"""Pairs made once for all tests of the runtime."""
+"""Machines that lack something."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-
-from tests.runtime.pairs import PairFiles, make_bigram_pair, make_random_pair
-
-
-@pytest.fixture(scope="session")
-def random_pair(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
-    return make_random_pair(tmp_path_factory.mktemp("random"))
-
-
-@pytest.fixture(scope="session")
-def bigram_pair(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
-    return make_bigram_pair(tmp_path_factory.mktemp("bigram"))
 
 
 @pytest.fixture
