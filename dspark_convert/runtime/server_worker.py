@@ -33,6 +33,8 @@ def ask_server(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
     key = secrets.token_hex(16)
     try:
         server = xllamacpp.Server(_parameters(xllamacpp, job, key))
+    except UnicodeEncodeError as fault:
+        raise InputError("xllamacpp's server takes no file names but UTF-8 ones; rename the files.") from fault
     except RuntimeError as fault:
         raise InputError(f"xllamacpp's server did not start: {fault}") from fault
     address = server.listening_address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dspark_convert.runtime.report import Check, ValidationReport
 from dspark_convert.runtime.server import Counts, find_package, judge_answers, predict_counts
 from dspark_convert.runtime.validation import read_prompts, validate
 from fixtures import train_pair
+from tests.cli.test_validate import call, checked
 from tests.oracle import Expected
 from tests.runtime.pairs import PairFiles, write_gguf
 
@@ -190,6 +192,32 @@ def test_server_that_takes_too_long_is_ended(trained: PairFiles, monkeypatch: py
     said = opinion(ask(trained, max_tokens=8))
     assert said.status == "fail"
     assert "the 0.01 seconds allowed ran out" in said.detail
+
+
+def test_command_and_its_document(trained: PairFiles, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text(PROMPTS[0], encoding="utf-8")
+    options: list[str | Path] = ["--target", trained.target, "--prompts", prompts, "--server"]
+    done = call(trained.draft, *options, "--max-tokens", "24", "--json")
+    assert done.returncode == 0, done.stderr
+    said = checked(done.stdout)["checks"][-1]
+    assert (said["name"], said["status"]) == ("server", "pass")
+    wrong = trained.broken("no-block", lambda want: want.kv.pop("dflash.block_size"))
+    said = checked(call(wrong, *options, "--json").stdout)["checks"][-1]
+    assert (said["name"], said["status"]) == ("server", "skip")
+
+
+def test_file_names_that_the_server_cannot_open_are_told(trained: PairFiles, tmp_path: Path) -> None:
+    draft = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.gguf"))
+    draft.symlink_to(trained.draft)
+    copy = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xfe.gguf"))
+    copy.write_bytes(trained.draft.read_bytes())
+    said = opinion(ask(trained, copy, max_tokens=8))
+    assert (said.status, said.detail) == (
+        "fail",
+        "xllamacpp's server takes no file names but UTF-8 ones; rename the files.",
+    )
+    assert opinion(ask(trained, draft, max_tokens=8)).status == "pass"  # it names the file that is meant
 
 
 def test_package_of_the_library_comes_first(tmp_path: Path) -> None:
