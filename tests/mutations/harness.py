@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from dspark_convert.convert import Request, prepare, write
 from dspark_convert.errors import InputError, UsageError
 from dspark_convert.inspection import inspect_file
-from dspark_convert.plan import Options
+from dspark_convert.options import Options
 from dspark_convert.runtime.guard import run_job
 from dspark_convert.runtime.library import find_library
 from dspark_convert.runtime.precheck import precheck
@@ -30,8 +30,8 @@ Shared = Literal["omit", "include"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: children that run at once; each computes in one thread
-WORKERS = 2
+#: mutants at once: while one waits for its child, others compute
+WORKERS = 3
 TIMEOUT = 120.0
 
 #: what a check says where the machine failed, not the file
