@@ -11,6 +11,7 @@ from typing import Any
 from dspark_convert.draft import Draft, Rope
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.formula import FormulaError, evaluate
+from dspark_convert.pair import judge_order
 from dspark_convert.specs import Field, Spec
 from dspark_convert.words import shown
 
@@ -214,15 +215,8 @@ def make_draft(spec: Spec, values: Values) -> Draft | None:
 
 def judge_draft(draft: Draft, config: Mapping[str, Any]) -> list[Finding]:
     """What is odd about a draft's meaning by itself, although it could be converted."""
-    findings = []
     fix = "check the config against its training run"
-    taps = draft.target_layers
-    if len(set(taps)) != len(taps):
-        message = f"target_layers {list(taps)} names a layer twice."
-        findings.append(warning("taps-duplicate", "target_layer_ids", message, fix))
-    elif list(taps) != sorted(taps):
-        message = f"target_layers {list(taps)} are not in ascending order."
-        findings.append(warning("taps-unsorted", "target_layer_ids", message, fix))
+    findings = judge_order(draft.target_layers, "target_layer_ids", fix)
     for key in ("pad_token_id", "eos_token_id", "bos_token_id"):
         ids = config.get(key)
         if draft.mask_token_id in (ids if isinstance(ids, list) else [ids]):

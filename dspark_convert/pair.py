@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, warning
 from dspark_convert.target import Target
@@ -14,6 +17,9 @@ TAPPABLE = frozenset(
 )
 #: of these, the ones that also publish the residual behind the last layer (L = n_layer)
 TAPPABLE_AT_END = frozenset("deepseek4 deepseekv4 mimo2 mimov2 nemotronh".split())
+
+#: of a list of taps, so many are told
+TOLD_TAPS = 32
 
 
 def offered_inputs(architecture: str, n_layer: int) -> range:
@@ -55,6 +61,16 @@ def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Findin
             warning("target-transformed", where, message, "write the draft's own: --shared-tensors include")
         )
     return findings
+
+
+def judge_order(taps: Sequence[int], where: str, fix: str) -> list[Finding]:
+    """What is odd about a list of taps by itself: trainers write each layer once, in ascending order."""
+    told = list(taps[:TOLD_TAPS])
+    if len(set(taps)) != len(taps):
+        return [warning("taps-duplicate", where, f"target_layers {told} names a layer twice.", fix)]
+    if any(a > b for a, b in pairwise(taps)):
+        return [warning("taps-unsorted", where, f"target_layers {told} is not in ascending order.", fix)]
+    return []
 
 
 def judge_taps(draft: Draft, target: Target | None, trained_layers: int) -> list[Finding]:

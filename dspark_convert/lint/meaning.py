@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.pair import TOLD_TAPS, judge_order
 
 AGAIN = "correct the checkpoint's config and convert again"
 
@@ -37,16 +37,14 @@ def _block(draft: Draft) -> Iterator[Finding]:
 
 def _taps(draft: Draft) -> Iterator[Finding]:
     taps = draft.target_layers
-    shown = list(taps[:32])
     if not taps:
         yield error("taps-empty", "target_layers", "the draft taps no layer of its target.", AGAIN)
     if any(tap < 0 for tap in taps):
-        message = f"{shown} holds a negative layer, on which llama.cpp aborts; the embeddings' output is 0."
+        message = (
+            f"{list(taps[:TOLD_TAPS])} holds a negative layer, on which llama.cpp aborts; the embeddings' output is 0."
+        )
         yield error("taps-negative", "target_layers", message, AGAIN)
-    if len(set(taps)) != len(taps):
-        yield warning("taps-duplicate", "target_layers", f"{shown} names a layer twice.", AGAIN)
-    elif any(a > b for a, b in pairwise(taps)):
-        yield warning("taps-unsorted", "target_layers", f"{shown} is not in ascending order.", AGAIN)
+    yield from judge_order(taps, "target_layers", AGAIN)
 
 
 def _heads(draft: Draft) -> Iterator[Finding]:
