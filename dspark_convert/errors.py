@@ -6,7 +6,8 @@
     └── EnvironmentFault   4     no runtime library, disk full, no permission, network
 
 Exit code 1 is no exception: the command ran and found something wrong.
-A message is one sentence: what is wrong, where, what was expected and found, what to do.
+A message is one sentence, in lower case and with a full stop: what is wrong, where, what was expected and
+found, what to do.
 """
 
 from __future__ import annotations

@@ -80,8 +80,11 @@ def _reduced(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     outside = np.flatnonzero((ids < 0) | (ids >= draft.vocab_size))
     if outside.size:
         first = int(outside[0])
-        message = f"{outside.size:,} ids are outside the vocabulary of {draft.vocab_size:,}; the first is {ids[first]}"
-        yield error("d2t-range", "d2t", f"{message} at {first}.", "convert the published checkpoint again")
+        message = (
+            f"{outside.size:,} ids are outside the vocabulary of {draft.vocab_size:,};"
+            f" the first is {ids[first]} at {first}."
+        )
+        yield error("d2t-range", "d2t", message, "convert the published checkpoint again")
     elif np.unique(ids).size != ids.size:
         message = f"{ids.size - np.unique(ids).size:,} of {ids.size:,} draft tokens map to an id that is taken already."
         yield error("d2t-duplicate", "d2t", message, "convert the published checkpoint again")

@@ -50,10 +50,10 @@ def _judge_draft(file: GGUFFile) -> tuple[Draft | None, list[Finding]]:
     reading = read_draft(file)
     problems = [finding for finding in lint(file, reading) if finding.severity == "error"]
     if reading.dialect != "dflash" and not problems:
-        message = "the early DSpark layout, which llama.cpp no longer runs"
+        message = "the early DSpark layout, which llama.cpp no longer runs."
         problems.append(error("early-layout", "general.architecture", message))
     if reading.draft is not None and reading.draft.block_size > MAX_BLOCK_SIZE:
-        message = f"the block size is {reading.draft.block_size}; no more than {MAX_BLOCK_SIZE} are run"
+        message = f"the block size is {reading.draft.block_size}; no more than {MAX_BLOCK_SIZE} are run."
         problems.append(error("block-size", "block_size", message))
     return reading.draft, problems
 
@@ -87,7 +87,7 @@ def _judge_pair(draft: Draft, target: Target, ours: GGUFFile, theirs: GGUFFile) 
     if draft.has_token_embd and not draft.has_output and not target.tied:
         message = (
             "the draft has this table but no output.weight, and the target's two tables differ: some llama.cpp builds"
-            " then use the wrong head; it needs both or neither"
+            " then use the wrong head; it needs both or neither."
         )
         problems.append(error("token-embd-alone", "token_embd.weight", message))
     return problems + (_compare_tokens(ours, theirs) or _compare_splitting(ours, theirs))
@@ -105,7 +105,7 @@ def _compare_tokens(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
         return []
     index, a, b = different[0]
     message = (
-        f"{len(different):,} tokens differ, the first is {index}: {shown(a)} in the draft, {shown(b)} in the target"
+        f"{len(different):,} tokens differ, the first is {index}: {shown(a)} in the draft, {shown(b)} in the target."
     )
     return [error("target-tokens", key, message)]
 
@@ -125,7 +125,7 @@ def _compare_splitting(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
     for key in ("tokenizer.ggml.model", "tokenizer.ggml.merges"):
         a, b = _items(ours, key), _items(theirs, key)
         if a and b and list(a) != list(b):
-            findings.append(error("target-tokens", key, "it is not the target's, although the tokens are"))
+            findings.append(error("target-tokens", key, "it is not the target's, although the tokens are."))
     return findings
 
 
