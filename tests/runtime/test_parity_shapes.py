@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
-import torch
 
-from dspark_convert.runtime.validation import validate
-from fixtures.target_gguf import write_target_gguf
-from fixtures.tiny import make_tiny_pair
-from tests.mutations.harness import convert
+from tests.runtime.parity_case import Shape, make, prove
 
-#: the largest difference over the logits' deviation; an F32 sum in another order gives some 1e-6
-RELATIVE = 1e-5
-#: the largest difference of a confidence, which is 0…1
-CONFIDENCE = 5e-6
-
-PROMPTS = ("once upon a time there was", "the boat")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """``taps`` are Hugging Face layer outputs, -1 the embeddings; ``tables`` are in the file or borrowed."""
-
-    heads: int = 4
-    kv_heads: int = 2
-    head_dim: int = 32
-    hidden_size: int = 128
-    intermediate_size: int = 192
-    draft_layers: int = 2
-    block_size: int = 7
-    markov_rank: int = 16
-    taps: tuple[int, ...] = (0, 1, 2)
-    confidence: Literal["with_markov", "hidden_only", "none"] = "with_markov"
-    tie: bool = False
-    rope_theta: float = 10_000.0
-    tables: Literal["omit", "include"] = "omit"
-
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SHAPES = {
     "one block position": Shape(block_size=1),
@@ -72,63 +40,12 @@ SHAPES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other cost models as small as these more than they gain."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_position_agrees(name: str, tmp_path: Path) -> None:
     shape = SHAPES[name]
-    report = run(shape, tmp_path)
-    failed = {check["name"]: check["detail"] for check in report["checks"] if check["status"] != "pass"}
-    assert set(failed) <= {"acceptance"}, failed  # it knows nothing
-    parity = report["parity"]
+    parity = prove(make(shape, tmp_path), tmp_path, shape.tables)
     assert [p["position"] for p in parity["positions"]] == list(range(shape.block_size))
-    worst = max(parity["positions"], key=lambda position: position["relative"])
-    assert 0 < worst["relative"] < RELATIVE, worst
-    assert all(position["argmax_agree"] == 1 for position in parity["positions"])
     has_confidence = shape.confidence != "none" and shape.markov_rank > 0
     assert (parity["confidence_max_abs"] is not None) == has_confidence
-    assert (parity["confidence_max_abs"] or 0) < CONFIDENCE
     taps = [(feature["file_tap"], feature["reference_tap"]) for feature in parity["features"]]
     assert taps == [(tap + 1, tap + 1) for tap in shape.taps]
-    assert all(feature["relative"] == 0 for feature in parity["features"])
-    assert all(feature["target_relative"] < RELATIVE for feature in parity["features"])
-
-
-def run(shape: Shape, root: Path) -> Any:
-    pair = make_tiny_pair(
-        root,
-        dtype="F32",
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        target_layers_count=max(4, max(shape.taps) + 2),
-        draft_layers=shape.draft_layers,
-        block_size=shape.block_size,
-        markov_rank=shape.markov_rank,
-        target_layer_ids=shape.taps,
-        confidence=shape.confidence,
-        tie=shape.tie,
-        rope_theta=shape.rope_theta,
-    )
-    target = root / "target.gguf"
-    write_target_gguf(pair.target_dir, target)
-    draft = convert(pair.draft_dir, pair.target_dir, root / "dspark-draft.gguf", "f32", shape.tables)
-    report = validate(
-        draft,
-        target,
-        reference=pair.draft_dir,
-        target_reference=pair.target_dir,
-        prompts=PROMPTS,
-        max_tokens=12,
-        timeout=60,
-    )
-    return report.to_json()
