@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from dspark_convert.errors import InputError
-from dspark_convert.source.classify import describe
+from dspark_convert.source.classify import architectures, describe
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,11 @@ def match_spec(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Spec:
 
     Raises InputError that says what the checkpoint is instead.
     """
-    declared = config.get("architectures")
+    declared = architectures(config)
     names = {flat_name(name) for name in tensors}
     known = sorted(a for spec in load_specs() for a in spec.architectures)
     what = describe(config, names)
-    if not isinstance(declared, list) or not declared:
+    if not declared:
         raise InputError(
             f"config.json names no architectures (the checkpoint looks like {what}); "
             f"expected one of {', '.join(known)}."

@@ -9,6 +9,7 @@ from typing import Any
 
 from dspark_convert.errors import InputError, UsageError
 from dspark_convert.source.checkpoint import read_config, require_directory
+from dspark_convert.source.classify import architectures, names_draft
 from dspark_convert.source.provenance import Provenance, is_repo, provenance
 
 
@@ -50,9 +51,8 @@ def open_target_directory(root: Path) -> Target:
     text = whole.get("text_config")
     config: Mapping[str, Any] = {**whole, **text} if isinstance(text, dict) else whole
     # The whole model's own, where a part has some too ("qwen3_5", not its "qwen3_5_text").
-    names = whole.get("architectures")
-    architecture = str(names[0]) if isinstance(names, list) and names else "unknown"
-    if "DSpark" in architecture or "DFlash" in architecture:
+    architecture = next(iter(architectures(whole)), "unknown")
+    if names_draft(whole):
         raise InputError(
             f"the target {root} is itself a draft ({architecture}); give the directory of the model that it drafts "
             "for (are the two directories swapped?)."

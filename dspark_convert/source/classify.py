@@ -17,6 +17,17 @@ _EVIDENCE = (
 )
 
 
+def architectures(config: Mapping[str, Any]) -> list[str]:
+    """The class names that config.json gives; empty if it gives none."""
+    named = config.get("architectures")
+    return [str(name) for name in named] if isinstance(named, list) else []
+
+
+def names_draft(config: Mapping[str, Any]) -> bool:
+    """Whether a class name is that of a draft, of whatever family."""
+    return any("DSpark" in name or "DFlash" in name for name in architectures(config))
+
+
 def is_full_model(names: Collection[str]) -> bool:
     """Whether they are those of a language model that stands on its own."""
     return "fc.weight" not in names and "embed_tokens.weight" in names and any(n.startswith("layers.0.") for n in names)
@@ -24,8 +35,7 @@ def is_full_model(names: Collection[str]) -> bool:
 
 def describe(config: Mapping[str, Any], names: Collection[str]) -> str:
     """A noun phrase: what the checkpoint with this config and these tensor names is."""
-    declared = config.get("architectures")
-    label = ", ".join(map(str, declared)) if isinstance(declared, list) and declared else "no architecture named"
+    label = ", ".join(architectures(config)) or "no architecture named"
     for pattern, what in _EVIDENCE:
         if any(re.match(pattern, name) for name in names):
             return f"{what} ({label})"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_convert.errors import InputError
+from dspark_convert.source.classify import names_draft
 from dspark_convert.source.jsonfile import read_object
 from dspark_convert.words import listed
 
@@ -101,6 +102,4 @@ def _looks_like_draft(directory: Path) -> bool:
         config = _optional(directory / "config.json") or {}
     except InputError:
         return False
-    names = config.get("architectures")
-    label = " ".join(map(str, names)) if isinstance(names, list) else ""
-    return "DSpark" in label or "DFlash" in label or "markov_rank" in config or "dflash_config" in config
+    return names_draft(config) or "markov_rank" in config or "dflash_config" in config
