@@ -126,6 +126,21 @@ def test_library_that_ends_the_process_in_a_model(pair: PairFiles, tmp_path: Pat
     assert words in message
 
 
+REFUSES_THE_DRAFT = "static int loaded; return loaded++ ? 0 : (void *) 1;"
+
+
+def test_library_that_does_not_know_the_draft_s_tensors(pair: PairFiles, tmp_path: Path) -> None:
+    """Its refusal is the library's fault if it has never heard of a Markov head, and else the file's."""
+    old = compile_impostor(tmp_path / "old.so", load_model=REFUSES_THE_DRAFT)
+    code, message = told(pair, old)
+    assert code == 4
+    assert f"{old} is too old for DSpark: it knows no Markov head; use a build of b10566 or later" in message
+    knows = 'static const char *volatile name = "markov_w1.weight"; (void) name;'
+    code, message = told(pair, compile_impostor(tmp_path / "new.so", on_load=knows, load_model=REFUSES_THE_DRAFT))
+    assert code == 1
+    assert "refused to load the draft" in message
+
+
 def test_library_that_writes_wherever_it_can(pair: PairFiles, tmp_path: Path) -> None:
     """Also to the pipe that carries the result: nothing that it says counts, and the run goes on."""
     junk = r'for (int fd = 1; fd < 64; fd++) { write(fd, "7\n{\"res\n", 9); dprintf(fd, "%0200000d\n", 1); }'
