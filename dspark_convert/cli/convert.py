@@ -15,7 +15,7 @@ from dspark_convert.options import Dialect, Options, Outtype, SharedTensors
 if TYPE_CHECKING:
     from dspark_convert.convert import Prepared
     from dspark_convert.ggufio.writer import Written
-    from dspark_convert.runtime.validation import ValidationReport
+    from dspark_convert.runtime.report import ValidationReport
 
 
 def convert(

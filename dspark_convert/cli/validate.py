@@ -13,6 +13,7 @@ import typer
 from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
 from dspark_convert.findings import error
+from dspark_convert.runtime import DEFAULT_MAX_TOKENS, DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from dspark_convert.runtime.parity_verdict import Parity
@@ -36,14 +37,16 @@ def validate_command(
     prompts: Annotated[
         Path | None, typer.Option("--prompts", metavar="FILE", help="Prompts, one a line (default: built-in texts).")
     ] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Tokens to decode for each prompt.")] = 64,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=2, help="Tokens to decode for each prompt.")
+    ] = DEFAULT_MAX_TOKENS,
     lib: Annotated[
         Path | None,
         typer.Option("--lib", metavar="PATH", help="The llama.cpp library, or the directory that holds it."),
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="Give up after this long.")
-    ] = 900.0,
+    ] = DEFAULT_TIMEOUT,
     memory: Annotated[
         float | None,
         typer.Option(

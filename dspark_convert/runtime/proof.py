@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from dspark_convert.reference.draft import Reference
     from dspark_convert.runtime.parity_verdict import Parity
 
-#: checks that a reference adds: of the files, and of the run
-FILE_CHECKS = ("metadata", "values")
+#: checks of the run that a reference adds
 RUN_CHECKS = ("features", "parity", "confidence")
 
 #: what the reference needs, all in the extra ``validate``

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_convert.errors import InputError, UsageError
+from dspark_convert.runtime import DEFAULT_MAX_TOKENS, DEFAULT_TIMEOUT
 from dspark_convert.runtime.guard import Outcome, run_job
 from dspark_convert.runtime.library import Library, find_library
 from dspark_convert.runtime.precheck import precheck
@@ -17,11 +18,6 @@ from dspark_convert.runtime.proof import Proof
 from dspark_convert.runtime.report import Check, ValidationReport
 from dspark_convert.runtime.server import ask_second_opinion, find_package
 from dspark_convert.runtime.verdict import count_acceptance, judge_acceptance, judge_drafting, judge_lossless
-
-__all__ = ["ValidationReport", "default_prompts", "read_prompts", "validate"]
-
-DEFAULT_MAX_TOKENS = 64
-DEFAULT_TIMEOUT = 900.0
 
 #: no prompts file needs more; a device such as /dev/zero has no end
 MAX_PROMPT_BYTES = 16 * 2**20
