@@ -15,7 +15,7 @@ from dspark_convert.runtime.validation import read_prompts, validate
 from fixtures import train_pair
 from tests.libraries.builds import LOADING, Build, discard, unpack
 from tests.oracle import Expected
-from tests.runtime.pairs import PairFiles, write_gguf
+from tests.runtime.pairs import PairFiles, make_random_pair, write_gguf
 
 ROOT = Path(train_pair.__file__).with_name("pair")
 PROMPTS = read_prompts(ROOT / "prompts.txt")[:4]
@@ -55,6 +55,11 @@ def unpacked(
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
     return write_gguf(tmp_path_factory.mktemp("trained"), ROOT / "target", ROOT / "draft")
+
+
+@pytest.fixture(scope="session")
+def one_tap(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
+    return make_random_pair(tmp_path_factory.mktemp("one-tap"), target_layer_ids=(1,))
 
 
 @pytest.fixture(scope="session")

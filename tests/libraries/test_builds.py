@@ -60,11 +60,14 @@ def test_draft_with_tables_of_its_own(unpacked: Unpacked, trained: PairFiles, in
         assert "wrong number of tensors; expected 42, got 40" in load.detail
 
 
-def test_computes_what_the_checkpoint_computes(unpacked: Unpacked, trained: PairFiles) -> None:
+@pytest.mark.parametrize("pair", ["trained", "one_tap"])
+def test_computes_what_the_checkpoint_computes(unpacked: Unpacked, pair: str, request: pytest.FixtureRequest) -> None:
+    """With one tap the two ways of taking features differ only in a norm."""
+    files: PairFiles = request.getfixturevalue(pair)
     report = validate(
-        trained.draft,
-        trained.target,
-        reference=trained.draft_dir,
+        files.draft,
+        files.target,
+        reference=files.draft_dir,
         lib=unpacked.library,
         prompts=PROMPTS[:1],
         max_tokens=16,
@@ -72,6 +75,7 @@ def test_computes_what_the_checkpoint_computes(unpacked: Unpacked, trained: Pair
     )
     states = {check.name: check.status for check in report.checks}
     assert (states["parity"], states["confidence"]) == ("pass", "pass"), report.checks
+    assert report.library["injection"] == unpacked.build.injection
     relative = [position["relative"] for position in report.to_json()["parity"]["positions"]]
     assert len(relative) == 7
     assert max(relative) < 1e-4
