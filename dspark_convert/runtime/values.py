@@ -46,6 +46,9 @@ EXPLAINED = {
 #: types of fewer bits; two tensors that have nothing to do with each other are 1.4 apart
 EXPLAINED_OTHERWISE = 0.7
 
+#: rows that are widened to float64 at once
+ROWS = 4096
+
 #: what a file may differ from an independent rounding to its type, where there is one
 SAME = {GGMLType.F32: 1e-6, GGMLType.F16: 1e-6, GGMLType.BF16: 1e-6, GGMLType.Q8_0: 1e-3}
 
@@ -142,23 +145,27 @@ def _compare_own(
         return
     held = hold(want, tensor.type) if width == tensor.shape[0] else want.float()
     limit = EXPLAINED.get(GGMLType(tensor.type), EXPLAINED_OTHERWISE)
-    if held is not None and (apart := distance(got, held)) > SAME[GGMLType(tensor.type)]:
-        problem = f"{name} is {apart:.2g} of its size away from {stored} rounded to {tensor.type_name}"
+    apart = distance(got, want)
+    changed = held is not None and not torch.equal(held, want.float())
+    off = distance(got, held) if held is not None and changed else apart
+    if held is not None and off > SAME[GGMLType(tensor.type)]:
+        problem = f"{name} is {off:.2g} of its size away from {stored} rounded to {tensor.type_name}"
         values.problems.append(problem + _looks(got, stored, tensors, facts))
-    elif (apart := distance(got, want)) > limit:
+    elif apart > limit:
         problem = f"{name} is {apart:.2g} of its size away from {stored}, where {tensor.type_name} explains {limit:.2g}"
         values.problems.append(problem + _looks(got, stored, tensors, facts))
     elif held is None and (row := wrong_row(got, want, limit)):
         values.problems.append(f"row {row[0]} of {name} is {row[1]:.2g} of its size away from that of {stored}")
-    values.distances.append(Distance(name, tensor.type_name, distance(got, want), limit))
+    values.distances.append(Distance(name, tensor.type_name, apart, limit))
+    changed |= held is None
+    values.rounded |= changed
     result = got if held is None else held
     if name == "token_embd.weight":
         values.embed = result
     elif name == "output.weight":
         values.head = result
-    elif not torch.equal(result, want.float()):
+    elif changed:
         values.held[stored] = result
-    values.rounded |= distance(result, want) > 0
     if len(tensor.shape) > 1 and min(tensor.shape) > 1 and name not in ("token_embd.weight", "markov_w1.weight"):
         values.multiplied.add(tensor.type)
 
@@ -186,7 +193,7 @@ def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Mapp
                 " needs its own table (--shared-tensors include)"
             )
             values.problems.append(problem)
-        elif row := wrong_row(table, want, limit):
+        elif apart and (row := wrong_row(table, want, limit)):
             problem = f"row {row[0]} of the target's {tensor.name}, which the file borrows, is {row[1]:.2g} of its size"
             values.problems.append(f"{problem} away from that of the checkpoint's {stored}")
         values.distances.append(Distance(f"{name} (target's)", tensor.type_name, apart, limit))
@@ -200,11 +207,16 @@ def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Mapp
 
 def distance(got: torch.Tensor, want: torch.Tensor) -> float:
     """Root mean square of the difference over that of ``want``; infinite where that is zero and ``got`` is not."""
-    apart = float((got.double() - want.double()).norm())
-    size = float(want.double().norm())
+    import torch
+
+    apart = size = 0.0
+    for ours, theirs in zip(torch.split(got, ROWS), torch.split(want, ROWS), strict=True):
+        exact = theirs.double()
+        apart += float((ours.double() - exact).square_().sum())
+        size += float(exact.square().sum())
     if apart != apart:
         return float("inf")
-    return apart / size if size else (float("inf") if apart else 0.0)
+    return (apart / size) ** 0.5 if size else (float("inf") if apart else 0.0)
 
 
 def _read(values: Values, file: GGUFFile, tensor: GGUFTensor) -> torch.Tensor | None:

@@ -32,7 +32,7 @@ EXACT = 1e-5
 
 def run(pair: PairFiles, draft: Path | None = None, target: Path | None = None, **options: Any) -> ValidationReport:
     """The report on a draft of ``pair``, checked against the schema."""
-    asked = {"reference": pair.draft_dir, "prompts": PROMPTS, "max_tokens": 12, "timeout": 60} | options
+    asked: dict[str, Any] = {"reference": pair.draft_dir, "prompts": PROMPTS, "max_tokens": 12, "timeout": 60} | options
     report = validate(draft or pair.draft, target or pair.target, **asked)
     document = json.loads(json.dumps(report.to_json(), allow_nan=False))
     jsonschema.validate(document, SCHEMA, cls=jsonschema.Draft202012Validator)
@@ -137,6 +137,35 @@ def test_draft_without_heads(tmp_path: Path) -> None:
     confidence = report.check("confidence")
     assert confidence is not None
     assert confidence.detail == "the checkpoint has no confidence head"
+
+
+def without_markov_head(want: Expected) -> None:
+    for name in ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"):
+        want.tensors.pop(name, None)
+    del want.kv["dflash.sample_from_anchor"], want.kv["dflash.has_confidence_head"]
+
+
+def test_bonus_anchor(tmp_path: Path) -> None:
+    pair = make_random_pair(tmp_path)
+    edit_config(pair, sample_from_anchor=False)
+    report = run(pair, pair.broken("bonus", key("dflash.sample_from_anchor", "BOOL", False)))
+    assert failed(report) == ["acceptance"]
+    assert len(relative(report)) == 6
+    assert max(relative(report)) < EXACT
+
+
+def test_plain_dflash(tmp_path: Path) -> None:
+    pair = make_random_pair(tmp_path, markov_rank=0)
+    edit_config(pair, architectures=["DFlashDraftModel"])
+    report = run(pair, pair.broken("dflash", without_markov_head))
+    assert failed(report) == ["acceptance"]
+    assert len(relative(report)) == 6
+    assert max(relative(report)) < EXACT
+
+
+def edit_config(pair: PairFiles, **changes: Any) -> None:
+    path = pair.draft_dir / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
 
 
 def key(name: str, kind: str, value: Any) -> Callable[[Expected], Any]:

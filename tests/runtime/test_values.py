@@ -231,9 +231,12 @@ def test_values_are_read_as_gguf_reads_them(tmp_path: Path, kind: str) -> None:
 
 
 def test_distance() -> None:
-    want = torch.tensor([[3.0, 4.0]])
+    want = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
     assert distance(want, want) == 0
     assert distance(torch.tensor([[3.0, 4.5]]), want) == pytest.approx(0.1)
+    assert want.tolist() == [[3, 4]]
+    many = torch.ones(10_000, 2)
+    assert distance(many * 1.5, many) == pytest.approx(0.5)
     assert distance(torch.zeros(2), torch.zeros(2)) == 0
     assert distance(torch.ones(2), torch.zeros(2)) == float("inf")
     assert distance(torch.tensor([float("nan"), 1.0]), torch.ones(2)) == float("inf")
