@@ -183,6 +183,12 @@ CASES = [
     unsupported("rope_parameters.rope_type", "'yarn'", rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}),
     unsupported("rope_parameters.type", "'yarn'", rope_parameters={"rope_theta": 1e4, "type": "yarn"}),
     unsupported("is_causal", is_causal=True),
+    unsupported(
+        "rope_parameters.full_attention.rope_type",
+        "'linear'",
+        rope_parameters={"full_attention": {"rope_theta": 1e4, "rope_type": "linear"}},
+    ),
+    unsupported("dflash_config.use_swa", dflash_config={"use_swa": True}),
     unsupported("dflash_config.causal", dflash_config={"causal": True}),
     unsupported("dflash_config.is_causal", dflash_config={"is_causal": True}),
     unsupported("dflash_query_causal", dflash_query_causal=True),

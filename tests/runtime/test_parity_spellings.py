@@ -48,10 +48,16 @@ def old_rope(config: Config) -> None:
     config.update(rope_theta=config.pop("rope_parameters")["rope_theta"], rope_scaling=None)
 
 
+def rope_of_a_kind(config: Config) -> None:
+    """As transformers 5 writes it for models of several kinds of layers."""
+    config["rope_parameters"] = {"full_attention": {"rope_theta": 5e5, "rope_type": "default"}}
+
+
 #: name -> shape, change of the config, positions that are drafted
 SPELLINGS: dict[str, tuple[Shape, Callable[[Config], None], int]] = {
     "as DeepSpec writes it": (PLAIN, put(), 5),
     "rope_theta at the top": (PLAIN, old_rope, 5),
+    "rope_theta for a kind of layer": (PLAIN, rope_of_a_kind, 5),
     "block, mask and taps nested": (PLAIN, nest("block_size", "mask_token_id", "target_layer_ids"), 5),
     "heads nested": (PLAIN, nest("markov_rank", "markov_head_type", "enable_confidence_head"), 5),
     "heads unsaid": (
