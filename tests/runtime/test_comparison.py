@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -242,3 +243,18 @@ def test_noisiest_type_decides() -> None:
     assert COARSEST.logits > limits[-1]
     assert target_tolerance([GGMLType.F32]) < target_tolerance([GGMLType.F32, GGMLType.Q8_0]) < 1
     assert target_tolerance([GGMLType.Q2_K]) < 1.2  # unrelated layer inputs are 1.4 apart
+
+
+def test_tolerances_are_those_of_the_documented_measurements() -> None:
+    """Three times what docs/validation.md has as measured, and no more than the next round figure."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "validation.md").read_text("utf-8")
+    table = text.partition("<!-- measured -->")[2].partition("\n\n")[0].strip().splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    assert [row[0] for row in rows][:4] == ["F32", "F16", "BF16", "Q8_0"]
+    for name, logits, confidence, stated, _ in rows:
+        tolerance = tolerance_for([GGMLType[name]])
+        assert stated == f"{tolerance.logits:.1g}, {tolerance.confidence:.2g}".replace("0.0001", "1e-4").replace(
+            "1e-05", "1e-5"
+        )
+        assert 3 * float(logits) <= tolerance.logits
+        assert 3 * float(confidence) <= tolerance.confidence
