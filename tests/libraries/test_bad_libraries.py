@@ -87,8 +87,8 @@ ON_LOAD = {
     "ends the process": ("exit(0);", "ended with code 0"),
     "ends the process in silence": ("_exit(7);", "ended with code 7: no message"),
     "kills itself": ("kill(getpid(), SIGKILL);", "killed llama.cpp (SIGKILL)"),
-    "never comes back": ("for (;;) ;", "the 2 seconds allowed ran out"),
-    "stops itself": ("raise(SIGSTOP);", "the 2 seconds allowed ran out"),
+    "never comes back": ("for (;;) ;", "the 5 seconds allowed ran out"),
+    "stops itself": ("raise(SIGSTOP);", "the 5 seconds allowed ran out"),
     "says its last words": ('fputs("no licence\\n", stderr); _exit(1);', "ended with code 1: no licence."),
 }
 
@@ -97,7 +97,7 @@ ON_LOAD = {
 def test_library_that_ends_the_process_on_load(pair: PairFiles, tmp_path: Path, what: str) -> None:
     statements, words = ON_LOAD[what]
     path = compile_impostor(tmp_path / "libllama.so", on_load=statements)
-    code, message = told(pair, path, "--timeout", "2" if "2 seconds" in words else "60")
+    code, message = told(pair, path, "--timeout", "5" if "5 seconds" in words else "60")
     assert code == 4
     assert f"{path} cannot be used: while loading the library, " in message
     assert words in message
@@ -110,7 +110,7 @@ IN_MODEL = {
         'fputs("a/b.cpp:7: GGML_ASSERT(n > 0) failed\\n", stderr); abort();',
         "of its own: b.cpp:7: GGML_ASSERT(n > 0) failed",
     ),
-    "never comes back": ("for (;;) ;", "the 2 seconds allowed ran out"),
+    "never comes back": ("for (;;) ;", "the 5 seconds allowed ran out"),
     "refuses": ('fputs("error loading model: no\\n", stderr); return 0;', "refused to load the target"),
 }
 
@@ -120,7 +120,7 @@ def test_library_that_ends_the_process_in_a_model(pair: PairFiles, tmp_path: Pat
     """Here it may be the file's fault as well: a check that failed, exit code 1."""
     statements, words = IN_MODEL[what]
     path = compile_impostor(tmp_path / "libllama.so", load_model=f"{statements} return 0;")
-    code, message = told(pair, path, "--timeout", "2" if "2 seconds" in words else "60")
+    code, message = told(pair, path, "--timeout", "5" if "5 seconds" in words else "60")
     assert code == 1
     assert "[validate-load]" in message
     assert words in message
