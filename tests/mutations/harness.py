@@ -27,6 +27,7 @@ from tests.mutations.copies import Copy, Mutant, read
 
 OutType = Literal["f32", "f16", "bf16", "q8_0", "auto"]
 Shared = Literal["omit", "include"]
+SHARED: tuple[Shared, ...] = ("omit", "include")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -48,6 +49,11 @@ class Verdict:
     name: str
     inspect: dict[str, str]
     failed: dict[str, str]
+
+    @property
+    def errors(self) -> list[str]:
+        """What inspect calls an error."""
+        return [rule for rule, severity in self.inspect.items() if severity == "error"]
 
     @property
     def caught(self) -> bool:

@@ -14,12 +14,11 @@ from fixtures.target_gguf import write_target_gguf
 from fixtures.tiny import make_tiny_pair
 from tests.mutations.copies import Change, Copy, Mutant
 from tests.mutations.harmless import harmless
-from tests.mutations.harness import REFUSED, Bench, OutType, Shared, Verdict, convert, in_parallel, table
+from tests.mutations.harness import REFUSED, SHARED, Bench, OutType, Shared, Verdict, convert, in_parallel, table
 from tests.mutations.metadata import metadata
 from tests.mutations.targets import nothing, targets, write_wrong_targets
 from tests.mutations.weights import SAME_NUMBERS, weights
 
-SHARED: tuple[Shared, ...] = ("omit", "include")
 OUTTYPES: tuple[OutType, ...] = ("f32", "f16", "bf16", "q8_0", "auto")
 
 PAIR = Path(fixtures.__file__).with_name("pair")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +18,8 @@ from tests.mutations.harness import convert
 RELATIVE = 1e-5
 #: the largest difference of a confidence, which is 0…1
 CONFIDENCE = 5e-6
+
+Config = dict[str, Any]
 
 PROMPTS = ("once upon a time there was", "the boat")
 
@@ -37,6 +41,19 @@ class Shape:
     tie: bool = False
     rope_theta: float = 10_000.0
     tables: Literal["omit", "include"] = "omit"
+
+
+def put(**values: Any) -> Callable[[Config], None]:
+    return lambda config: config.update(values)
+
+
+def edit(pair: TinyPair, change: Callable[[Config], None]) -> TinyPair:
+    """Changes the draft's config.json."""
+    path = pair.draft_dir / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    change(config)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return pair
 
 
 def make(shape: Shape, root: Path) -> TinyPair:

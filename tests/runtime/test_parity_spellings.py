@@ -9,25 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from fixtures.hf_pair import TinyPair
-from tests.runtime.parity_case import Shape, make, prove
+from tests.runtime.parity_case import Config, Shape, edit, make, prove, put
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-Config = dict[str, Any]
 
 PLAIN = Shape(draft_layers=1, intermediate_size=64, block_size=5)
 RANK_0 = Shape(draft_layers=1, intermediate_size=64, block_size=5, markov_rank=0)
 HIDDEN_ONLY = Shape(draft_layers=1, intermediate_size=64, block_size=5, confidence="hidden_only")
-
-
-def put(**values: Any) -> Callable[[Config], None]:
-    return lambda config: config.update(values)
 
 
 def drop(*keys: str) -> Callable[[Config], None]:
@@ -80,14 +72,6 @@ SPELLINGS: dict[str, tuple[Shape, Callable[[Config], None], int]] = {
     "another base": (PLAIN, put(rope_parameters={"rope_theta": 5e6, "rope_type": "default"}), 5),
     "another mask": (PLAIN, put(mask_token_id=3), 5),
 }
-
-
-def edit(pair: TinyPair, change: Callable[[Config], None]) -> TinyPair:
-    path = pair.draft_dir / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    change(config)
-    path.write_text(json.dumps(config), encoding="utf-8")
-    return pair
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
