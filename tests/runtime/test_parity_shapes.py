@@ -30,7 +30,7 @@ SHAPES = {
     "one layer, one tap": Shape(draft_layers=1, taps=(3,), block_size=8, markov_rank=32, tables="include"),
     "five layers, six taps": Shape(draft_layers=5, taps=(-1, 0, 1, 2, 3, 4), block_size=4),
     "the embeddings tapped": Shape(taps=(-1, 2), confidence="hidden_only", rope_theta=1e7),
-    "only the embeddings tapped": Shape(taps=(-1,), confidence="none", head_dim=80, tie=True),
+    "only the embeddings tapped": Shape(taps=(-1,), confidence="none", head_dim=80),
     "taps out of order": Shape(taps=(3, 0, 2), heads=4, kv_heads=1, block_size=5),
     "hidden-only confidence of a wide rank": Shape(confidence="hidden_only", markov_rank=256, block_size=10),
     "no confidence, tied": Shape(confidence="none", tie=True, block_size=12, head_dim=64, kv_heads=4),
