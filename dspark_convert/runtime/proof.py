@@ -21,7 +21,10 @@ from dspark_convert.runtime.values import Values, compare_values
 from dspark_convert.target import open_target_gguf
 
 if TYPE_CHECKING:
+    import torch
+
     from dspark_convert.reference.draft import Reference
+    from dspark_convert.reference.facts import Facts
     from dspark_convert.runtime.parity_verdict import Parity
 
 #: checks of the run that a reference adds
@@ -35,10 +38,8 @@ def why_not_compared(directory: Path) -> str:
     """Why the checkpoint in ``directory`` cannot be computed here, in a few words; empty if it can."""
     if text := _missing_packages():
         return text
-    from dspark_convert.reference.facts import read_facts
-
     try:
-        read_facts(directory)
+        _read_checkpoint(directory)
     except ValueError as fault:
         return str(fault).rstrip(".")
     return ""
@@ -49,6 +50,20 @@ def _missing_packages() -> str:
     if not missing:
         return ""
     return f"{', '.join(missing)} not installed; get all with: pip install 'dspark-convert[validate]'"
+
+
+def _read_checkpoint(directory: Path) -> tuple[Facts, dict[str, torch.Tensor]]:
+    """Facts and tensors (mapped, not read) of a checkpoint; ValueError if the reference cannot compute it."""
+    from dspark_convert.reference.draft import expected_shapes
+    from dspark_convert.reference.facts import read_facts
+    from dspark_convert.reference.weights import EMBED, HEAD, check_shapes, read_tensors
+
+    facts, tensors = read_facts(directory), read_tensors(directory)
+    shapes = expected_shapes(facts, tensors)
+    # Its tables may be left to the target.
+    wanted = {name: shapes[name] for name in shapes if name in tensors or name not in (EMBED, HEAD)}
+    check_shapes(directory, tensors, wanted)
+    return facts, tensors
 
 
 class Proof:
@@ -62,10 +77,7 @@ class Proof:
     def __init__(self, draft: Path, target: Path, directory: Path, target_directory: Path | None) -> None:
         if missing := _missing_packages():
             raise EnvironmentFault(f"the file cannot be compared with its checkpoint: {missing}.")
-        from dspark_convert.reference.draft import expected_shapes
-        from dspark_convert.reference.facts import read_facts
         from dspark_convert.reference.target import TargetReference
-        from dspark_convert.reference.weights import EMBED, HEAD, check_shapes, read_tensors
 
         for path in filter(None, (directory, target_directory)):
             if not path.is_dir():
@@ -73,12 +85,7 @@ class Proof:
         self._paths = (draft, target)
         self._directory = directory
         try:
-            self.facts = read_facts(directory)
-            self._tensors = read_tensors(directory)
-            # Its tables may be left to the target.
-            shapes = expected_shapes(self.facts, self._tensors)
-            wanted = {name: shapes[name] for name in shapes if name in self._tensors or name not in (EMBED, HEAD)}
-            check_shapes(directory, self._tensors, wanted)
+            self.facts, self._tensors = _read_checkpoint(directory)
             self._target = TargetReference.load(target_directory) if target_directory else None
         except ValueError as fault:
             raise InputError(str(fault)) from fault

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dspark_convert.errors import EnvironmentFault
+
 if TYPE_CHECKING:
     from dspark_convert.runtime.context import FloatArray
 
@@ -43,7 +45,14 @@ class Recording:
     confidences: FloatArray
 
     def write(self, directory: Path, number: int) -> None:
-        np.savez(directory / f"{number}.npz", **vars(self))
+        """Raises EnvironmentFault if the directory cannot take it."""
+        try:
+            np.savez(directory / f"{number}.npz", **vars(self))
+        except OSError as fault:
+            raise EnvironmentFault(
+                f"{directory} cannot take what is to be compared ({fault.strerror or fault}); make room there, or"
+                " name another directory for temporary files in TMPDIR."
+            ) from fault
 
     def features(self, taps: tuple[int, ...], n_tokens: int) -> FloatArray:
         """The inputs of the layers ``taps`` of the first tokens, side by side: [n_tokens, taps * n_embd]."""

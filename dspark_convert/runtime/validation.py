@@ -52,11 +52,12 @@ def validate(
     proof = None if reference is None else Proof(draft, target, reference, target_reference)
     checks, shape = precheck(draft, target)
     run_checks = (*RUN_CHECKS, *(PROOF_CHECKS if proof else ()), *(("server",) if server else ()))
+    library = find_library(lib) if shape else None
     if proof:
+        on_phase("comparing the tensors")
         checks += proof.judge_files()
-    if shape is None:
+    if shape is None or library is None:
         return ValidationReport({}, (*checks, *_skipped(run_checks, "the files do not pass the checks before")))
-    library = find_library(lib)
     package = find_package(library) if server else None
     texts = list(default_prompts() if prompts is None else prompts)
     with tempfile.TemporaryDirectory(prefix="dspark-") as directory:

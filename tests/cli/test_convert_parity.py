@@ -9,7 +9,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from safetensors.torch import load_file, save_file
 
+from dspark_convert.runtime.proof import why_not_compared
 from tests.checkpoints import Pair
 from tests.conftest import Convert, Ended
 
@@ -65,3 +67,11 @@ def test_config_that_an_option_overrides_is_no_truth(verify: Any) -> None:
     ended = verify("--mask-token-id", "505")
     assert not states(ended).keys() & COMPARED
     assert "an option overrides its config" in ended.err
+
+
+def test_checkpoint_that_the_reference_cannot_compute_is_told_beforehand(pair: Pair) -> None:
+    path = pair.draft / "model.safetensors"
+    tensors = load_file(path)
+    assert why_not_compared(pair.draft) == ""
+    save_file({name: tensor.clone() for name, tensor in tensors.items() if name != "norm.weight"}, path)
+    assert "norm.weight" in why_not_compared(pair.draft)

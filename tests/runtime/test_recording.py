@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from dspark_convert.errors import EnvironmentFault
 from dspark_convert.runtime.guard import run_job
 from dspark_convert.runtime.library import find_library
 from dspark_convert.runtime.recording import MAX_BYTES, MAX_ROUNDS, Recording, read_recording, rounds_to_keep
@@ -72,6 +74,13 @@ def test_slots_that_propose_nothing_are_recorded_too(random_pair: PairFiles, tmp
     assert recording.logits.shape == (MAX_ROUNDS, 6, 512)
     assert recording.confidences.size == 0
     np.testing.assert_array_equal(recording.slots[:, 1:], recording.logits.argmax(axis=2))
+
+
+def test_directory_that_takes_nothing(tmp_path: Path) -> None:
+    empty: Any = np.empty(0)
+    recording = Recording(*[empty] * 8)
+    with pytest.raises(EnvironmentFault, match=r"none cannot take what is to be compared \(No such file.* TMPDIR"):
+        recording.write(tmp_path / "none", 0)
 
 
 @pytest.mark.parametrize("n_vocab", [512, 151_936, 262_144, 10**9])
