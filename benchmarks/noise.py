@@ -23,7 +23,7 @@ import gguf
 import numpy as np
 
 from dspark_convert.convert import Request, prepare, write
-from dspark_convert.plan import Options
+from dspark_convert.options import Options
 from dspark_convert.runtime.library import find_library
 from dspark_convert.runtime.validation import default_prompts, read_prompts, validate
 from fixtures.target_gguf import write_target_gguf

@@ -97,7 +97,7 @@ def _judge_features(parity: Parity) -> Check:
         text = f"the checkpoint taps the input of layer {beyond[0]}, but the target offers 0 to {max(parity.offered)}"
         return Check("features", "fail", text)
     if ours != theirs:
-        apart = [f"tap {i}: {f.relative:.2g}" for i, f in enumerate(parity.features) if f.relative]
+        apart = [f"tap {i} is {f.relative:.2g} deviations off" for i, f in enumerate(parity.features) if f.relative]
         return Check("features", "fail", "; ".join([describe_taps(ours, theirs), *apart]))
     text = f"the inputs of layers {theirs} for {parity.tokens} tokens"
     worst = _worst_target(parity)
@@ -124,7 +124,7 @@ def _judge_logits(parity: Parity, held: Comparison) -> Check:
         cost = max(position.relative for position in parity.unrounded.positions)
         text += f", {cost:.2g} from what it is without the file's rounding"
     if not right:
-        return Check("parity", "fail", "; ".join([text, *parity.suspects]))
+        return Check("parity", "fail", "; ".join([text, *parity.suspects[:1]]))
     if parity.drafts != proposals:
         text += f"; but the file drafts {parity.drafts} tokens a block, the checkpoint {proposals}"
         return Check("parity", "fail", text)
@@ -141,4 +141,4 @@ def _judge_confidence(parity: Parity, held: Comparison) -> Check:
     if apart <= allowed:
         return Check("confidence", "pass", text)
     logits_agree = all(position.relative <= parity.tolerance.logits for position in held.positions)
-    return Check("confidence", "fail", "; ".join([text, *(parity.suspects if logits_agree else ())]))
+    return Check("confidence", "fail", "; ".join([text, *(parity.suspects[-1:] if logits_agree else ())]))
