@@ -76,7 +76,14 @@ def test_json_of_files_that_never_ran(random_pair: PairFiles) -> None:
 
 
 def test_comparison_with_the_checkpoint(bigram_pair: PairFiles, random_pair: PairFiles) -> None:
-    options = ["--reference", bigram_pair.draft_dir, "--target-reference", bigram_pair.target_dir, "--max-tokens", "9"]
+    options: list[str | Path] = [
+        "--reference",
+        bigram_pair.draft_dir,
+        "--target-reference",
+        bigram_pair.target_dir,
+        "--max-tokens",
+        "9",
+    ]
     done = call(bigram_pair.draft, "--target", bigram_pair.target, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]

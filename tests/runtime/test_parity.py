@@ -12,6 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from benchmarks.noise import in_child
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.runtime.parity_verdict import Parity
 from dspark_convert.runtime.report import ValidationReport
@@ -113,6 +114,21 @@ def test_rounded_file_is_held_against_the_rounded_checkpoint(
     detail = report.check("parity")
     assert detail is not None
     assert "without the file's rounding" in detail.detail
+
+
+def test_k_quants(tmp_path: Path) -> None:
+    """The file's own values stand in for a second opinion, and the target lends quantised tables."""
+    pair = make_random_pair(tmp_path, hidden_size=256, heads=8, intermediate_size=512, markov_rank=256)
+    for source in (pair.draft, pair.target):
+        in_child(source, tmp_path / f"Q4_K-{source.name}", "Q4_K")
+    report = run(pair, tmp_path / "Q4_K-draft.gguf", tmp_path / "Q4_K-target.gguf", target_reference=pair.target_dir)
+    assert failed(report) == ["acceptance"]
+    parity = parity_of(report)
+    assert parity.unrounded is not None
+    # what the type costs is ten times what its arithmetic explains: the two are not mixed up
+    assert max(relative(report)) < 0.2
+    assert max(position.relative for position in parity.unrounded.positions) > 0.5
+    assert report.to_json()["parity"]["type"] == "types below 8 bits"
 
 
 def test_exact_file_with_a_rounded_target(random_pair: PairFiles, tmp_path: Path) -> None:
