@@ -71,7 +71,7 @@ def test_preparing_writes_nothing(pair: Pair, tmp_path: Path) -> None:
 def test_the_directory_wins_over_the_gguf(pair: Pair) -> None:
     """With both, as for --verify, tokenizer and checks come from the directory."""
     pair.gguf.write_bytes(b"")
-    prepared = prepare(request(pair, target_gguf=pair.gguf))
+    prepared = prepare(request(pair, target_gguf=pair.gguf), dry_run=True)
     target = next(kv.value for kv in prepared.plan.metadata if kv.key == "dspark.target.name")
     assert target == "target"
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -122,12 +123,21 @@ def test_what_the_child_started_is_ended_too() -> None:
     assert has_ended(int(outcome.phase.split()[1]))
 
 
-def has_ended(pid: int) -> bool:
-    """Whether the process is gone, or dead and only not yet waited for by whoever inherited it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+def has_ended(pid: int, within: float = 10.0) -> bool:
+    """Whether the process is gone, or dead and only not yet waited for by whoever inherited it.
+
+    A signal is not delivered at once, so the state is asked for ``within`` seconds.
+    """
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
 
 
 @pytest.mark.parametrize("junk", ["7", "null", "[1]", "{", "\\xff", '{"phase"'])
