@@ -13,7 +13,7 @@ Shapes: n_past tokens before the block, taps, hidden, slots, vocab, rank.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -42,10 +42,11 @@ class Block:
 class Reference:
     """A draft checkpoint, ready to compute. ``facts`` are what it read of itself."""
 
-    def __init__(self, facts: Facts, weights: Weights) -> None:
+    def __init__(self, facts: Facts, weights: Weights, *, float32_angles: bool = False) -> None:
         self.facts = facts
         self._weights = weights
-        self._layers = [Layer(weights, i, sizes_of(facts)) for i in range(facts.n_layer)]
+        sizes = replace(sizes_of(facts), float32_angles=float32_angles)
+        self._layers = [Layer(weights, i, sizes) for i in range(facts.n_layer)]
 
     @classmethod
     def load(
@@ -55,11 +56,13 @@ class Reference:
         embed: Array | None = None,
         head: Array | None = None,
         weights: Mapping[str, Array] | None = None,
+        float32_angles: bool = False,
     ) -> Reference:
         """The draft in ``directory``.
 
         ``embed`` and ``head`` [vocab, hidden] stand in for the checkpoint's tables, as where the runtime
         borrows the target's; ``weights`` (checkpoint names) for other tensors, such as rounded ones.
+        ``float32_angles``: RoPE's angles as llama.cpp rounds them, where the definition leaves it open.
         Raises ValueError for what the reference cannot compute.
         """
         facts = read_facts(directory)
@@ -71,7 +74,7 @@ class Reference:
         if HEAD not in tensors and EMBED in tensors and Config(directory).flag("tie_word_embeddings"):
             tensors[HEAD] = tensors[EMBED]
         stored.check_shapes(directory, tensors, expected_shapes(facts, tensors.keys()))
-        return cls(facts, Weights(tensors))
+        return cls(facts, Weights(tensors), float32_angles=float32_angles)
 
     @torch.no_grad()
     def block(self, features: Array, anchor: int, chosen: Sequence[int]) -> Block:

@@ -24,6 +24,7 @@ class Sizes:
     head_dim: int
     eps: float
     theta: float
+    float32_angles: bool = False
 
 
 def head_dim(config: Config, shapes: Mapping[str, Shape]) -> int:
@@ -71,12 +72,26 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
-def rotate(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.Tensor:
-    """RoPE (Su et al. 2021) of ``x`` [n, heads, d]: entry i and entry i + d/2 turn by position · theta^(-2i/d)."""
+def angles(positions: torch.Tensor, half: int, theta: float, *, float32: bool) -> torch.Tensor:
+    """[n, half] float64: position · theta^(-i/half), the angles of RoPE (Su et al. 2021).
+
+    With ``float32`` as llama.cpp rounds them on a CPU: each from the one before it, times theta^(-1/half),
+    in float32. PyTorch's float32 rounds otherwise, but as much; far from 0 it is most of the difference.
+    """
+    if not float32:
+        return positions.to(torch.float64)[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    step = torch.tensor(theta ** (-1 / half), dtype=torch.float32)
+    turned = [positions.to(torch.float32)]
+    while len(turned) < half:
+        turned.append(turned[-1] * step)
+    return torch.stack(turned, -1).to(torch.float64)
+
+
+def rotate(x: torch.Tensor, positions: torch.Tensor, theta: float, *, float32: bool = False) -> torch.Tensor:
+    """RoPE of ``x`` [n, heads, d]: entry i and entry i + d/2 turn by ``angles``."""
     half = x.shape[-1] // 2
-    frequencies = theta ** (-torch.arange(half, dtype=torch.float64) / half)
-    angles = positions.to(torch.float64)[:, None] * frequencies
-    cos, sin = (f(angles).to(x.dtype)[:, None, :] for f in (torch.cos, torch.sin))
+    turns = angles(positions, half, theta, float32=float32)
+    cos, sin = (f(turns).to(x.dtype)[:, None, :] for f in (torch.cos, torch.sin))
     first, second = x[..., :half], x[..., half:]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
@@ -104,7 +119,12 @@ class Layer:
 
     def _heads(self, x: torch.Tensor, positions: torch.Tensor, which: str, count: int) -> torch.Tensor:
         split = self.linear(x, f"self_attn.{which}_proj").view(len(x), count, self._sizes.head_dim)
-        return rotate(self.norm(split, f"self_attn.{which}_norm"), positions, self._sizes.theta)
+        return rotate(
+            self.norm(split, f"self_attn.{which}_norm"),
+            positions,
+            self._sizes.theta,
+            float32=self._sizes.float32_angles,
+        )
 
     def values(self, x: torch.Tensor) -> torch.Tensor:
         """[n, hidden] -> [n, kv, d]: projected only."""

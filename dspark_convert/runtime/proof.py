@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,11 +145,12 @@ class Proof:
         from dspark_convert.reference.weights import EMBED, HEAD
 
         values = self._values
-        found = [Reference.load(self._directory, embed=values.embed, head=values.head, weights=values.held)]
+        load = partial(Reference.load, self._directory, float32_angles=True)
+        found = [load(embed=values.embed, head=values.head, weights=values.held)]
         if values.rounded:
             embed = None if EMBED in self._tensors else values.embed
             head = None if HEAD in self._tensors else values.head
-            found.append(Reference.load(self._directory, embed=embed, head=head))
+            found.append(load(embed=embed, head=head))
         return found
 
     @staticmethod
