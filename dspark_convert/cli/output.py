@@ -8,7 +8,6 @@ says is escaped before it is printed.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import sys
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from dspark_convert.cli.text import abridged, safe, safe_lines
+from dspark_convert.document import plain
 from dspark_convert.findings import Finding, Severity
 
 if TYPE_CHECKING:
@@ -38,19 +38,6 @@ def coloured(stream: IO[str], code: str, text: str) -> str:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
         return text
     return f"\x1b[{code}m{text}\x1b[0m"
-
-
-def plain(value: Any) -> Any:
-    """``value`` as JSON can hold it: NaN and infinities become None, lazy arrays become lists."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
 
 
 def print_json(obj: Any) -> None:

@@ -59,7 +59,6 @@ class DraftRun:
 
     tokens: list[int]
     rounds: list[Round] = field(default_factory=list)
-    prompt_features: FloatArray | None = None
     watched: list[FloatArray] = field(default_factory=list)
 
 
@@ -67,7 +66,7 @@ def decode_plain(session: Session, prompt: Sequence[int], max_tokens: int) -> Pl
     """Decode at most ``max_tokens`` tokens one by one; stops behind an end-of-text token."""
     session.clear()
     session.keep_features(False)
-    logits = _prefill(session, prompt)[0]
+    logits = _prefill(session, prompt)
     tokens: list[int] = []
     chosen = []
     while True:
@@ -105,8 +104,8 @@ def decode_with_draft(session: Session, prompt: Sequence[int], n_tokens: int, *,
     session.clear()
     session.keep_features(True)
     watched: list[FloatArray] = []
-    logits, features = _prefill(session, prompt, inject=True, watched=watched if record else None)
-    run = DraftRun([int(logits[-1].argmax())], prompt_features=features if record else None, watched=watched)
+    logits = _prefill(session, prompt, inject=True, watched=watched if record else None)
+    run = DraftRun([int(logits[-1].argmax())], watched=watched)
     while len(run.tokens) < n_tokens:
         position = len(prompt) + len(run.tokens) - 1
         anchor = run.tokens[-1]
@@ -134,20 +133,18 @@ def count_accepted(drafts: Sequence[int], wanted: Sequence[int]) -> int:
 
 def _prefill(
     session: Session, prompt: Sequence[int], inject: bool = False, watched: list[FloatArray] | None = None
-) -> tuple[FloatArray, FloatArray | None]:
+) -> FloatArray:
     """Decode ``prompt`` from position 0: the last token's logits [1, vocabulary].
 
-    With ``inject`` also the features of all tokens [tokens, taps × n_embd], handed to the draft. The watched
-    layer inputs are added to ``watched``.
+    With ``inject`` the features of all tokens are handed to the draft. The watched layer inputs are added to
+    ``watched``.
     """
     logits = np.empty((0, 0), np.float32)
-    features = []
     for start in range(0, len(prompt), session.target.n_batch):
         piece = prompt[start : start + session.target.n_batch]
         logits = session.decode_target(piece, start, last_only=True)
         if inject:
-            features.append(session.features(len(piece)))
-            session.inject(features[-1], start)
+            session.inject(session.features(len(piece)), start)
         if watched is not None and session.watched:
             watched.append(session.watched_inputs(len(piece)))
-    return logits, np.concatenate(features) if inject else None
+    return logits

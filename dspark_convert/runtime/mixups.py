@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+from dspark_convert.runtime.distance import distance
+
 if TYPE_CHECKING:
     import torch
 
@@ -25,15 +27,15 @@ OF_HEADS = ("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")
 def find_mixup(got: torch.Tensor, own: str, tensors: Mapping[str, torch.Tensor], facts: Facts) -> str:
     """What ``got`` seems to be, given that it should be the checkpoint's ``tensors[own]``; "" if unknown."""
     want = tensors[own].float()
-    limit = min(NEAR, NEARER * _distance(got, want))
+    limit = min(NEAR, NEARER * distance(got, want))
     for name, other in tensors.items():
-        if name != own and other.shape == got.shape and _distance(got, other.float()) <= limit:
+        if name != own and other.shape == got.shape and distance(got, other.float()) <= limit:
             return f"it is {name}"
     for phrase, candidate in _changed(want, own, facts):
-        if candidate.shape == got.shape and _distance(got, candidate) <= limit:
+        if candidate.shape == got.shape and distance(got, candidate) <= limit:
             return phrase
     factor = float((got.double() * want.double()).sum() / (want.double() ** 2).sum().clamp(min=1e-300))
-    if factor and _distance(got, factor * want) <= limit:
+    if factor and distance(got, factor * want) <= limit:
         return f"it is {factor:.3g} times it"
     return _some_rows(got, want)
 
@@ -70,8 +72,3 @@ def _some_rows(got: torch.Tensor, want: torch.Tensor) -> str:
     if not 0 < len(far) < len(want) / 2:
         return ""
     return f"{len(far):,} of its {len(want):,} rows differ, the first is row {int(far[0])}"
-
-
-def _distance(got: torch.Tensor, candidate: torch.Tensor) -> float:
-    size = float(candidate.double().norm())
-    return float((got.double() - candidate.double()).norm()) / size if size else float("inf")

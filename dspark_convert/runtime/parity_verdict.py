@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dspark_convert.document import plain
 from dspark_convert.runtime.noise import Tolerance
 from dspark_convert.runtime.parity import Comparison, Feature
-from dspark_convert.runtime.report import Check, finite
+from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.suspects import Evidence, describe_taps, find_suspects
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Parity:
             "unrounded": self.unrounded.to_json() if self.unrounded else None,
             "suspects": list(self.suspects),
         }
-        result: dict[str, Any] = finite(document)
+        result: dict[str, Any] = plain(document)
         return result
 
 

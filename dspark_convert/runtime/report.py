@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -88,12 +87,3 @@ class ValidationReport:
             "acceptance": self.acceptance.to_json() if self.acceptance else None,
             "lossless": self.lossless,
         }
-
-
-def finite(value: Any) -> Any:
-    """``value`` with every NaN and infinity replaced by None, which JSON can hold."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -26,7 +26,7 @@ CHUNK = 8192
 def wrong_row(got: torch.Tensor, want: torch.Tensor, explained: float) -> tuple[int, float] | None:
     """The row of ``got`` [rows, columns] that is furthest from ``want``'s, and how far; None if all are near.
 
-    Distances are as in ``values``; ``explained`` is the distance of a whole tensor that its type explains.
+    Distances are as in ``distance``; ``explained`` is the distance of a whole tensor that its type explains.
     """
     import torch
 

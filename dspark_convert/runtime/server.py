@@ -16,16 +16,13 @@ from dspark_convert.errors import EnvironmentFault
 from dspark_convert.runtime.guard import run_job
 from dspark_convert.runtime.library import Library
 from dspark_convert.runtime.report import Check
-from dspark_convert.runtime.shape import DraftShape
+from dspark_convert.runtime.shape import DraftShape, context_size
 
 WORKER = ("-P", "-m", "dspark_convert.runtime.server_worker")
 
 #: share of the drafts that may be judged otherwise without anything being wrong: where the draft's two best logits
 #: are as good as equal, the order of additions decides. On F32, BF16 and Q8_0 files none was.
 ROUNDING = 0.02
-
-#: the context is made in steps of this
-CONTEXT_STEP = 256
 
 
 @dataclass(frozen=True)
@@ -69,13 +66,13 @@ def ask_second_opinion(
     ``job`` and ``run``: what ``worker.run_pair`` was given and returned.
     """
     shape = DraftShape(**job["shape"])
-    n_positions = max(entry["prompt_tokens"] for entry in run["runs"]) + job["max_tokens"] + 2 * shape.block_size + 2
+    longest = max(entry["prompt_tokens"] for entry in run["runs"])
     question = {
         "library": str(package),
         "package": str(package),
         "type": shape.kind,
         "n_draft": shape.drafts_per_block,
-        "n_ctx": -(-n_positions // CONTEXT_STEP) * CONTEXT_STEP,
+        "n_ctx": context_size(shape.positions_for(longest + job["max_tokens"])),
         **{key: job[key] for key in ("target", "draft", "prompts", "max_tokens", "memory")},
     }
     outcome = run_job(question, timeout=timeout, on_phase=on_phase, arguments=WORKER)

@@ -13,12 +13,10 @@ import numpy as np
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.runtime.binding import NEWER_BUILD, TOKEN, Llama
 from dspark_convert.runtime.context import Context, ContextOptions, FloatArray, rows, threads_for
-from dspark_convert.runtime.shape import DraftShape
+from dspark_convert.runtime.shape import DraftShape, context_size
 
 #: llama.cpp's own physical batch; a prompt is decoded in pieces of it
 MAX_BATCH = 512
-#: contexts are made in steps of this, so that llama.cpp need not round
-CONTEXT_STEP = 256
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Session:
 
     def open_contexts(self, n_positions: int) -> None:
         """Make both contexts, for ``n_positions`` positions each."""
-        n_ctx = -(-n_positions // CONTEXT_STEP) * CONTEXT_STEP
+        n_ctx = context_size(n_positions)
         options = ContextOptions(
             n_ctx=n_ctx,
             n_batch=min(MAX_BATCH, n_ctx),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: contexts are made in steps of this, so that llama.cpp need not round
+CONTEXT_STEP = 256
+
 
 @dataclass(frozen=True)
 class DraftShape:
@@ -24,3 +27,12 @@ class DraftShape:
     def drafts_per_block(self) -> int:
         """Tokens proposed a round."""
         return self.block_size if self.reads_anchor else self.block_size - 1
+
+    def positions_for(self, n_tokens: int) -> int:
+        """Positions that a text of ``n_tokens`` takes with the blocks that are tried behind it."""
+        return n_tokens + 2 * self.block_size + 2
+
+
+def context_size(n_positions: int) -> int:
+    """The size of a context that holds ``n_positions``."""
+    return -(-n_positions // CONTEXT_STEP) * CONTEXT_STEP

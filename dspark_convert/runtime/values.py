@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dspark_convert.errors import InputError
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.runtime.distance import distance
 from dspark_convert.runtime.mixups import find_mixup
 from dspark_convert.runtime.published import TABLES, checkpoint_name, required_names
 from dspark_convert.runtime.report import Check
@@ -46,8 +47,8 @@ EXPLAINED = {
 #: types of fewer bits; two tensors that have nothing to do with each other are 1.4 apart
 EXPLAINED_OTHERWISE = 0.7
 
-#: rows that are widened to float64 at once
-ROWS = 4096
+#: of what is wrong, so much is told
+TOLD_PROBLEMS = 4
 
 #: what a file may differ from an independent rounding to its type, where there is one
 SAME = {GGMLType.F32: 1e-6, GGMLType.F16: 1e-6, GGMLType.BF16: 1e-6, GGMLType.Q8_0: 1e-3}
@@ -83,8 +84,8 @@ class Values:
 
     def check(self) -> Check:
         if self.problems:
-            more = f"; and {len(self.problems) - 4} more" if len(self.problems) > 4 else ""
-            return Check("values", "fail", "; ".join(self.problems[:4]) + more)
+            told, more = self.problems[:TOLD_PROBLEMS], len(self.problems) - TOLD_PROBLEMS
+            return Check("values", "fail", "; ".join([*told, *([f"and {more} more"] if more > 0 else ())]))
         worst = max(self.distances, key=lambda distance: distance.relative)
         text = f"{len(self.distances)} tensors are the checkpoint's"
         if worst.relative:
@@ -203,20 +204,6 @@ def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Mapp
     else:
         values.head = table
         values.multiplied.add(tensor.type)
-
-
-def distance(got: torch.Tensor, want: torch.Tensor) -> float:
-    """Root mean square of the difference over that of ``want``; infinite where that is zero and ``got`` is not."""
-    import torch
-
-    apart = size = 0.0
-    for ours, theirs in zip(torch.split(got, ROWS), torch.split(want, ROWS), strict=True):
-        exact = theirs.double()
-        apart += float((ours.double() - exact).square_().sum())
-        size += float(exact.square().sum())
-    if apart != apart:
-        return float("inf")
-    return (apart / size) ** 0.5 if size else (float("inf") if apart else 0.0)
 
 
 def _read(values: Values, file: GGUFFile, tensor: GGUFTensor) -> torch.Tensor | None:

@@ -35,11 +35,11 @@ def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
         tell("loading the draft")
         session.load_draft()
         prompts = [session.tokenize(text) for text in job["prompts"]]
-        margin = 2 * shape.block_size + 2
-        n_positions = max(map(len, prompts)) + job["max_tokens"] + margin
+        longest = max(map(len, prompts))
+        n_positions = shape.positions_for(longest + job["max_tokens"])
         if n_positions > session.n_ctx_train:
             raise UsageError(
-                f"The longest prompt ({max(map(len, prompts))} tokens) and --max-tokens {job['max_tokens']} need"
+                f"the longest prompt ({longest} tokens) and --max-tokens {job['max_tokens']} need"
                 f" {n_positions} positions, but the target was trained for {session.n_ctx_train}; shorten them."
             )
         tell("creating the contexts")

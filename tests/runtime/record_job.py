@@ -23,6 +23,7 @@ def record(job: dict[str, Any]) -> dict[str, Any]:
         session.load_draft()
         session.open_contexts(job["n_positions"])
         protocol = probe_injection(session)
+        session.watched = tuple(session.taps)
         prompt = session.tokenize(job["prompt"])
         plain = decode_plain(session, prompt, job["n_tokens"])
         noise = measure_noise(session, prompt, plain)
@@ -44,7 +45,7 @@ def record(job: dict[str, Any]) -> dict[str, Any]:
                     "features": entry.features.tolist(),
                 }
             )
-        assert run.prompt_features is not None
+        prompt_features = run.watched[0].reshape(len(prompt), -1)
         return {
             "protocol": protocol,
             "taps": session.taps,
@@ -54,7 +55,7 @@ def record(job: dict[str, Any]) -> dict[str, Any]:
             "plain_logits": plain.logits.tolist(),
             "noise": noise,
             "tokens": run.tokens,
-            "prompt_features": run.prompt_features.tolist(),
+            "prompt_features": prompt_features.tolist(),
             "rounds": rounds,
         }
 

@@ -17,7 +17,6 @@ from dspark_convert.runtime.noise import COARSEST, EXACT, TOLERANCES, target_tol
 from dspark_convert.runtime.parity import Comparison, Feature, Position, compare_blocks, compare_features
 from dspark_convert.runtime.parity_verdict import Parity, judge_parity
 from dspark_convert.runtime.recording import Recording
-from dspark_convert.runtime.report import finite
 from tests.runtime.pairs import PairFiles
 
 VOCAB, HIDDEN = 512, 128
@@ -231,7 +230,6 @@ def test_json_holds_what_json_can(facts: Facts) -> None:
     assert document["positions"][0]["relative"] is None
     assert document["confidence_max_abs"] is None
     assert document["features"][0]["relative"] is None
-    assert finite({"a": [1.5, float("inf")], "b": (float("nan"),)}) == {"a": [1.5, None], "b": [None]}
 
 
 def test_noisiest_type_decides() -> None:
