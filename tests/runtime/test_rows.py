@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.runtime.rows import wrong_row
 from dspark_convert.runtime.distance import distance
+from dspark_convert.runtime.rows import wrong_row
 from dspark_convert.runtime.values import EXPLAINED
 
 #: a table with a few short and zero rows, as padding leaves them

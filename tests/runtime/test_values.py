@@ -15,9 +15,9 @@ from dspark_convert.ggufio.reader import open_gguf
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.reference.facts import read_facts
 from dspark_convert.reference.weights import read_tensors
+from dspark_convert.runtime.distance import distance
 from dspark_convert.runtime.published import checkpoint_name, required_names
 from dspark_convert.runtime.rounding import dequantise, hold
-from dspark_convert.runtime.distance import distance
 from dspark_convert.runtime.values import Values, compare_values
 from fixtures.target_gguf import write_target_gguf
 from tests import oracle
