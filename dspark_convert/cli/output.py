@@ -111,11 +111,11 @@ class Output:
         """A table, to stdout; ``right`` names the headers (comma-separated) set flush right."""
         if self.json_wanted or self.quiet:
             return
-        from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
+        # no rule under the heads: it would be as wide as the longest line
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
         numeric = set(right.split(","))
         for header in headers:
             table.add_column(Text(header), justify="right" if header in numeric else "left", overflow="fold")
