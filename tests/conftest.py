@@ -75,6 +75,17 @@ def bigram_pair(tmp_path_factory: pytest.TempPathFactory) -> PairFiles:
     return make_bigram_pair(tmp_path_factory.mktemp("bigram"))
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other, and for children beside them, cost small models more than they gain."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture
 def convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Convert]:
     """``dspark-convert ARGS`` as the console script runs it, in an empty working directory."""

@@ -19,6 +19,8 @@ from tests.mutations.metadata import metadata
 from tests.mutations.targets import nothing, targets, write_wrong_targets
 from tests.mutations.weights import SAME_NUMBERS, weights
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 OUTTYPES: tuple[OutType, ...] = ("f32", "f16", "bf16", "q8_0", "auto")
 
 PAIR = Path(fixtures.__file__).with_name("pair")

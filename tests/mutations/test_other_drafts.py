@@ -11,12 +11,14 @@ import pytest
 from gguf import GGUFValueType as Type
 
 from fixtures.target_gguf import write_target_gguf
+from tests.mutations.changes import lost, on
 from tests.mutations.copies import Copy, Mutant
 from tests.mutations.harness import SHARED, Bench, convert
 from tests.mutations.metadata import add, without, write
 from tests.mutations.targets import nothing
-from tests.mutations.weights import lost, on
 from tests.runtime.parity_case import PROMPTS, Config, Shape, edit, make, put
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Kind(NamedTuple):
