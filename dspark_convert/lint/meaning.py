@@ -12,8 +12,9 @@ from dspark_convert.pair import TOLD_TAPS, judge_order
 
 AGAIN = "correct the checkpoint's config and convert again"
 
-#: no published draft proposes more than 16 tokens a round; beyond this a value is damage
-MAX_BLOCK_SIZE = 1024
+#: no published draft proposes more than 16 tokens a round; beyond this a value is damage,
+#: and ``runtime`` decodes a block in one batch
+MAX_BLOCK_SIZE = 256
 #: largest head that any published model has is 576; loaders have fixed buffers
 MAX_HEAD_DIM = 4096
 MAX_HEADS = 4096

@@ -36,15 +36,15 @@ REPEATED = {
 }
 
 
-def check_stated(draft: GGUFFile, target: GGUFFile, facts: Facts) -> Check:
-    """The check "metadata": the file's keys against the checkpoint's facts, its tokens against the target's."""
+def check_stated(draft: GGUFFile, facts: Facts) -> Check:
+    """The check "metadata": the file's keys against the checkpoint's facts (its tokens: ``precheck``)."""
     if draft.metadata.get("general.architecture") != "dflash":
         return Check("metadata", "skip", "only the dflash layout is compared")
-    problems = [*_compare(draft, facts), *_compare_repeated(draft, facts), *_compare_tokenizer(draft, target, facts)]
+    problems = [*_compare(draft, facts), *_compare_repeated(draft, facts)]
     if problems:
         return Check("metadata", "fail", "; ".join(problems))
-    text = "block, anchor rule, taps, mask token, heads, epsilon, RoPE, context and tokens are the checkpoint's"
-    return Check("metadata", "pass", text)
+    same = "block, anchor rule, taps, mask token, heads, epsilon, RoPE, context and vocabulary size"
+    return Check("metadata", "pass", f"{same} are the checkpoint's")
 
 
 def _compare(file: GGUFFile, facts: Facts) -> Iterator[str]:
@@ -85,8 +85,13 @@ def _compare(file: GGUFFile, facts: Facts) -> Iterator[str]:
     mask = file.metadata.get("tokenizer.ggml.mask_token_id")
     if mask != facts.mask_token_id:
         yield f"tokenizer.ggml.mask_token_id is {_show(mask)}, but the checkpoint has {facts.mask_token_id}"
+    tokens = _plain(file.metadata.get("tokenizer.ggml.tokens", ()))
+    count = len(tokens) if isinstance(tokens, list) else 0
+    if count != facts.vocab_size:
+        yield f"tokenizer.ggml.tokens has {count:,} entries, but the checkpoint {facts.vocab_size:,}"
     sections = _plain(file.metadata.get("dflash.rope.dimension_sections", []))
-    if any(sections) and sections != [head_dim // 2, 0, 0, 0][: len(sections)]:
+    one_axis = [head_dim // 2, 0, 0, 0]
+    if not (isinstance(sections, list) and (not any(sections) or sections == one_axis[: len(sections)])):
         yield f"dflash.rope.dimension_sections is {sections}, but a draft rotates all {head_dim // 2} pairs as one"
     for key in file.metadata:
         if key.startswith("dflash.") and key.removeprefix("dflash.") not in KNOWN:
@@ -103,19 +108,6 @@ def _compare_repeated(file: GGUFFile, facts: Facts) -> Iterator[str]:
     style = file.metadata.get("dspark.rope_style", "neox")
     if style != "neox":
         yield f"dspark.rope_style is {_show(style)}, but the checkpoint rotates NeoX pairs"
-
-
-def _compare_tokenizer(draft: GGUFFile, target: GGUFFile, facts: Facts) -> Iterator[str]:
-    for part in ("tokens", "token_type"):
-        key = f"tokenizer.ggml.{part}"
-        ours, theirs = draft.metadata.get(key, ()), target.metadata.get(key, ())
-        if len(ours) != facts.vocab_size and part == "tokens":
-            yield f"{key} has {len(ours):,} entries, but the checkpoint {facts.vocab_size:,}"
-        if len(ours) != len(theirs):
-            yield f"{key} has {len(ours):,} entries, but the target {len(theirs):,}"
-        different = [index for index, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b]
-        if different:
-            yield f"{key} differs from the target's in {len(different):,} entries, the first is {different[0]}"
 
 
 def _plain(value: Any) -> Any:

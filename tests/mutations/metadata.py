@@ -236,8 +236,6 @@ def tokenizer() -> Iterator[Mutant]:
     yield Mutant("one token less", tokens(lambda t: t[:-1]))
     yield Mutant("one token more", tokens(lambda t: [*t, "more"]))
     yield Mutant("tokens missing", without(TOKENS))
-    yield Mutant("token types missing", without("tokenizer.ggml.token_type"))
-    yield Mutant("no token is special", lambda f: f.set("tokenizer.ggml.token_type", [1] * 1024))
     yield Mutant("merges missing", without("tokenizer.ggml.merges"))
     yield Mutant("two merges swapped", swap_merges)
     yield Mutant("pre-tokenizer missing", without("tokenizer.ggml.pre"))

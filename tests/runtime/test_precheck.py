@@ -119,6 +119,41 @@ def test_other_tokens_are_refused(random_pair: PairFiles, tmp_path: Path) -> Non
     assert words in checks[1].detail
 
 
+def test_tokens_shifted_by_one_are_refused(random_pair: PairFiles, tmp_path: Path) -> None:
+    draft = read(random_pair.draft)
+    tokens = draft.kv["tokenizer.ggml.tokens"].value
+    draft.set("tokenizer.ggml.tokens", [*tokens[1:], tokens[0]])
+    checks, shape = precheck(draft.write(tmp_path / "shifted.gguf"), random_pair.target)
+    assert shape is None
+    assert [(c.name, c.status) for c in checks] == [("draft", "pass"), ("pair", "fail")]
+    assert "512 tokens differ, the first is 0" in checks[1].detail
+
+
+def test_one_token_too_many_is_refused(random_pair: PairFiles, tmp_path: Path) -> None:
+    draft = read(random_pair.draft)
+    draft.set("tokenizer.ggml.tokens", [*draft.kv["tokenizer.ggml.tokens"].value, "extra"])
+    checks, shape = precheck(draft.write(tmp_path / "more.gguf"), random_pair.target)
+    assert shape is None
+    assert "the vocabulary has 513 tokens" in checks[0].detail
+
+
+@pytest.mark.parametrize("types", [1, None])
+def test_other_types_of_tokens_are_told_and_pass(random_pair: PairFiles, tmp_path: Path, types: int | None) -> None:
+    """Converters disagree on some types; a draft's text is never split."""
+    key = "tokenizer.ggml.token_type"
+    draft = read(random_pair.draft)
+    if types is None:
+        del draft.kv[key]
+    else:
+        draft.set(key, [*draft.kv[key].value[:300], 4, *draft.kv[key].value[301:]])
+    checks, shape = precheck(draft.write(tmp_path / "types.gguf"), random_pair.target)
+    assert [(c.name, c.status) for c in checks] == [("draft", "pass"), ("pair", "pass")]
+    assert shape is not None
+    assert f"({types or 512} token types are not the target's, which changes nothing)" in checks[1].detail
+    same, _ = precheck(random_pair.draft, random_pair.target)
+    assert "token types" not in same[1].detail
+
+
 def test_other_merges_are_refused(random_pair: PairFiles, tmp_path: Path) -> None:
     draft = read(random_pair.draft)
     merges = draft.kv["tokenizer.ggml.merges"].value
