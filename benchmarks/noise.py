@@ -21,6 +21,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
 from dspark_convert.convert import Request, prepare, write
 from dspark_convert.options import Options
@@ -28,6 +29,7 @@ from dspark_convert.runtime.library import find_library
 from dspark_convert.runtime.validation import default_prompts, read_prompts, validate
 from fixtures.target_gguf import write_target_gguf
 from fixtures.tiny import make_tiny_pair
+from tests.mutations.copies import read
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q5_0", "Q4_K", "Q4_0", "Q3_K", "Q2_K")
 SEEDS = range(3)
@@ -59,32 +61,21 @@ def models(root: Path) -> Iterator[Model]:
 
 
 def quantise(source: Path, path: Path, type_name: str) -> None:
-    """Writes ``source`` with its matrices in ``type_name``."""
+    """Writes ``source``, which is F32, with its matrices in ``type_name``."""
     library = ctypes.CDLL(str(find_library().path))
     chunk = library.ggml_quantize_chunk
     chunk.restype = ctypes.c_size_t
     chunk.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
-            item = field.types[1] if len(field.types) > 1 else None
-            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=item)
-    for tensor in reader.tensors:
-        values = np.ascontiguousarray(tensor.data, np.float32)
-        if values.ndim < 2 or type_name == "F32":
-            writer.add_tensor(tensor.name, values)
-            continue
-        kind = gguf.GGMLQuantizationType[type_name]
+
+    def pack(values: NDArray[Any], kind: gguf.GGMLQuantizationType) -> NDArray[Any]:
         block, size = gguf.GGML_QUANT_SIZES[kind]
+        values = np.ascontiguousarray(values)
         rows, columns = values.shape
         packed = np.zeros((rows, columns // block * size), np.uint8)
         chunk(int(kind), values.ctypes.data, packed.ctypes.data, 0, rows, columns, None)
-        writer.add_tensor(tensor.name, packed, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        return packed
+
+    read(source).write(path, type_name, pack)
 
 
 def in_child(source: Path, path: Path, type_name: str) -> None:

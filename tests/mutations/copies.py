@@ -21,6 +21,10 @@ class Value(NamedTuple):
     item: GGUFValueType | None = None
 
 
+#: makes the blocks of a type of float32 values [rows, columns]: bytes [rows, bytes a row]
+Pack = Callable[[NDArray[Any], gguf.GGMLQuantizationType], NDArray[Any]]
+
+
 @dataclass
 class Copy:
     """``kv`` in the file's order; ``tensors`` as PyTorch shapes them ([rows, columns]), float32 or int64.
@@ -38,8 +42,8 @@ class Copy:
         """Another value of the same type."""
         self.kv[key] = self.kv[key]._replace(value=value)
 
-    def write(self, path: Path, outtype: str = "F32") -> Path:
-        """Matrices are written as ``outtype``, by the gguf package's own rounding."""
+    def write(self, path: Path, outtype: str = "F32", pack: Pack = gguf.quants.quantize) -> Path:
+        """Matrices are written as ``outtype``, rounded by ``pack``: by the gguf package itself if not told."""
         writer = gguf.GGUFWriter(path, self.kv["general.architecture"].value)
         for key, entry in self.kv.items():
             if key != "general.architecture":
@@ -49,7 +53,7 @@ class Copy:
                 writer.add_tensor(name, np.ascontiguousarray(tensor))
             else:
                 kind = gguf.GGMLQuantizationType[outtype]
-                writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
+                writer.add_tensor(name, pack(tensor, kind), raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
