@@ -36,6 +36,10 @@ _COMPLAINTS = (
     re.compile(r"(?:^E |: )([^:=]*\b(?:error|failed|missing|invalid|unsupported|unknown|mismatch)\b.*)"),
 )
 
+#: what builds that know no draft with tables of its own say of one: they count those too many
+_TABLES_NOT_KNOWN = re.compile(r"the draft .*: wrong number of tensors; expected (\d+), got (\d+)$")
+_OWN_TABLES = 2
+
 #: what C++, Python, the loader and ggml say when they get no memory
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|MemoryError|Unable to allocate|[Cc]annot allocate memory|failed to allocate|unable to allocate"
@@ -73,7 +77,13 @@ def add_complaint(message: str, log: Iterable[str]) -> str:
     if message.endswith("."):
         return message
     text = _first_match(_COMPLAINTS, list(log))
-    return f"{message}: {text}." if text else f"{message}."
+    told = f"{message}: {text}" if text else message
+    if (match := _TABLES_NOT_KNOWN.search(told)) and int(match[1]) - int(match[2]) == _OWN_TABLES:
+        told += (
+            "; some builds do not know embeddings and head of a draft's own: convert with --shared-tensors omit, or"
+            " use a newer build"
+        )
+    return f"{told}."
 
 
 def _signal_name(code: int) -> str | None:

@@ -58,6 +58,7 @@ def test_draft_with_tables_of_its_own(unpacked: Unpacked, trained: PairFiles, in
         load = next(check for check in report.checks if check.name == "load")
         assert load.status == "fail"
         assert "wrong number of tensors; expected 42, got 40" in load.detail
+        assert "--shared-tensors omit" in load.detail
 
 
 @pytest.mark.parametrize("pair", ["trained", "one_tap"])

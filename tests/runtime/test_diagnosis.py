@@ -25,6 +25,17 @@ def test_whole_sentence_gets_no_complaint() -> None:
     assert add_complaint("It is wrong.", ["x: error loading model: y"]) == "It is wrong."
 
 
+@pytest.mark.parametrize(("role", "got", "hinted"), [("draft", 40, True), ("draft", 39, False), ("target", 40, False)])
+def test_two_tensors_too_many_are_the_tables(role: str, got: int, hinted: bool) -> None:
+    log = [
+        f"llama_model_load: error loading model: done_getting_tensors: wrong number of tensors; expected 42, got {got}"
+    ]
+    told = add_complaint(f"llama.cpp refused to load the {role} d.gguf", log)
+    assert f"wrong number of tensors; expected 42, got {got}" in told
+    assert ("--shared-tensors omit" in told) == hinted
+    assert told.endswith(".")
+
+
 def test_uncaught_exception_s_text_is_told() -> None:
     log = ["terminate called after throwing an instance of 'std::runtime_error'", "  what():  block size is 0"]
     told = explain_death(-6, "loading the draft", log)
