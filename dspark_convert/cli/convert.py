@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
 from dspark_convert.cli.text import safe
+from dspark_convert.findings import Finding, info
 from dspark_convert.options import Dialect, Options, Outtype, SharedTensors
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ def convert(
     out.findings(prepared.plan.findings)
     if dry_run:
         _show_plan(out, prepared)
-        out.json(_document(prepared, None, None))
+        out.json(_document(prepared, prepared.plan.findings, None, None))
         return 0
     done = 0
     with out.progress("writing", sum(job.nbytes for job in prepared.plan.tensors)) as advance:
@@ -105,6 +107,7 @@ def convert(
         result = write(prepared, force=force, strict=strict, progress=progress)
     out.findings(result.findings)
     report = None
+    findings = [*prepared.plan.findings, *result.findings]
     _show_result(out, prepared, result, target_gguf)
     if verify:
         from dspark_convert.cli.validate import show_report
@@ -114,10 +117,12 @@ def convert(
         assert target_gguf is not None  # noqa: S101 - checked above
         why_not = "an option overrides its config" if options.overrides else why_not_compared(model)
         if why_not:
-            out.note(f"note: the file is not compared with the checkpoint: {why_not}")
+            message = f"the file is not compared with the checkpoint: {why_not}"
+            out.note(f"note: {message}")
+            findings.append(info("not-compared", str(model), f"{message}."))
         report = validate(result.path, target_gguf, reference=None if why_not else model, lib=lib, prompts=texts)
         show_report(out, report)
-    out.json(_document(prepared, result, report))
+    out.json(_document(prepared, findings, result, report))
     return 0 if report is None or report.passed else 1
 
 
@@ -130,7 +135,9 @@ def _ready_to_verify(prompts: Path | None, lib: Path | None) -> list[str] | None
     return None if prompts is None else read_prompts(prompts)
 
 
-def _document(prepared: Prepared, result: Written | None, report: ValidationReport | None) -> dict[str, Any]:
+def _document(
+    prepared: Prepared, findings: Sequence[Finding], result: Written | None, report: ValidationReport | None
+) -> dict[str, Any]:
     plan = prepared.plan
     return {
         "schema": "dspark-convert/1",
@@ -141,7 +148,7 @@ def _document(prepared: Prepared, result: Written | None, report: ValidationRepo
                 for job in plan.tensors
             ],
         },
-        "findings": [finding.to_json() for finding in (*plan.findings, *(result.findings if result else ()))],
+        "findings": [finding.to_json() for finding in findings],
         "output": None
         if result is None
         else {"path": str(result.path), "bytes": result.nbytes, "sha256": result.sha256},

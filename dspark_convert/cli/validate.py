@@ -86,6 +86,8 @@ def validate_command(
             on_phase=on_phase,
         )
     show_report(out, report)
+    if reference is None:
+        out.human("what the file computes was not compared with its checkpoint: --reference DIR does that")
     out.json(report.to_json())
     return 0 if report.passed else 1
 

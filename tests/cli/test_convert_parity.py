@@ -48,6 +48,7 @@ def test_what_the_converter_writes_is_what_the_checkpoint_computes(verify: Any, 
     if outtype == "f32":
         assert max(position["relative"] for position in positions) < 1e-5
     assert "not compared" not in ended.err
+    assert "not-compared" not in [rule for rule, _ in ended.findings("info")]
 
 
 def test_own_tables(verify: Any) -> None:
@@ -61,6 +62,9 @@ def test_without_torch_it_is_left_out_and_told(verify: Any, monkeypatch: pytest.
     assert not states(ended).keys() & COMPARED
     assert ended.document["validation"]["parity"] is None
     assert "note: the file is not compared with the checkpoint: torch_of_nowhere not installed" in ended.err
+    told = next(finding for finding in ended.document["findings"] if finding["rule"] == "not-compared")
+    assert told["severity"] == "info"
+    assert told["message"].startswith("the file is not compared with the checkpoint: torch_of_nowhere not installed")
 
 
 def test_config_that_an_option_overrides_is_no_truth(verify: Any) -> None:

@@ -48,7 +48,9 @@ def test_report_for_a_reader(bigram_pair: PairFiles) -> None:
     assert [line for line in lines if len(line) == 5 and line[0].isdigit()] == [
         [str(position), "16", "16", "1.000", "1.000"] for position in range(7)
     ]
-    assert lines[-1] == "mean accepted length: 8.00 tokens a round".split()
+    assert lines[-2] == "mean accepted length: 8.00 tokens a round".split()
+    said = done.stdout.splitlines()[-1]
+    assert said == "what the file computes was not compared with its checkpoint: --reference DIR does that"
 
 
 def test_json_alone_on_stdout(random_pair: PairFiles, tmp_path: Path) -> None:
@@ -91,6 +93,7 @@ def test_comparison_with_the_checkpoint(bigram_pair: PairFiles, random_pair: Pai
     assert [line[1] for line in lines if line and line[0] in names] == ["pass"] * 5
     rows = [line for line in lines if len(line) == 7 and line[0].isdigit()]
     assert [row[0] for row in rows] == list("0123456")
+    assert "not compared" not in done.stdout
     assert all(float(row[5]) < 1e-3 and row[6] == "100.0%" for row in rows)
     # a random draft: nothing accepted, and yet the file is right
     done = call(random_pair.draft, "--target", random_pair.target, "--reference", random_pair.draft_dir, "--json")
