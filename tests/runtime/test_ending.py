@@ -122,7 +122,10 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_child_killed_in_any_phase(random_pair: PairFiles, children: list[subprocess.Popen[bytes]], phase: str) -> None:
+    told: list[str] = []
+
     def kill(reached: str) -> None:
+        told.append(reached)
         if reached == phase:
             children[0].send_signal(signal.SIGSTOP)  # or it might be done before the other arrives
             children[0].send_signal(signal.SIGKILL)
@@ -133,15 +136,18 @@ def test_child_killed_in_any_phase(random_pair: PairFiles, children: list[subpro
             random_pair.draft, random_pair.target, prompts=prompts, max_tokens=24, timeout=60, on_phase=kill
         )
 
-    words = f"while {phase}, the system killed llama.cpp (SIGKILL): most likely the memory ran out."
-    if phase == PHASES[0]:
-        with pytest.raises(EnvironmentFault) as fault:
-            run()
-        assert str(fault.value).endswith(words)
+    words = "while {}, the system killed llama.cpp (SIGKILL): most likely the memory ran out."
+    try:
+        failed = [check for check in run().checks if check.status == "fail"]
+    except EnvironmentFault as fault:
+        assert told[-1] == PHASES[0]
+        assert str(fault).endswith(words.format(told[-1]))
         return
-    failed = [check for check in run().checks if check.status == "fail"]
-    assert [check.detail for check in failed] == [words]
-    assert failed[0].name == ("load" if phase in PHASES[:4] else "drafting")
+    assert phase in told
+    # On a busy machine the child may tell of the next phase before the signal arrives.
+    assert told[-1] in PHASES[PHASES.index(phase) :]
+    assert [check.detail for check in failed] == [words.format(told[-1])]
+    assert failed[0].name == ("load" if told[-1] in PHASES[:4] else "drafting")
 
 
 def test_two_at_once(bigram_pair: PairFiles) -> None:
