@@ -26,7 +26,7 @@ def convert(
         Path | None, typer.Option(metavar="DIR", help="The target's directory: tokenizer and checks of fit.")
     ] = None,
     target_gguf: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The target as GGUF: the same, copied from there; for --verify.")
+        Path | None, typer.Option(metavar="FILE", help="The target as a GGUF: the same from there; --verify needs it.")
     ] = None,
     outfile: Annotated[
         Path | None,
@@ -47,7 +47,11 @@ def convert(
         int | None, typer.Option(metavar="ID", help="Mask token, where the config is silent or wrong.")
     ] = None,
     sample_from_anchor: Annotated[
-        bool | None, typer.Option("--sample-from-anchor/--no-sample-from-anchor", help="Whether slot 0 predicts.")
+        bool | None,
+        typer.Option(
+            "--sample-from-anchor/--no-sample-from-anchor",
+            help="Whether slot 0 of a block predicts (default: as its config says).",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and check; write nothing.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,

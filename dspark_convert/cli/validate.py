@@ -50,7 +50,11 @@ def validate_command(
     memory: Annotated[
         float | None,
         typer.Option(
-            "--memory", metavar="GB", min=0.1, max=1e6, help="Let llama.cpp take at most this much (default: ample)."
+            "--memory",
+            metavar="GB",
+            min=0.1,
+            max=1e6,
+            help="Let llama.cpp take at most this much (default: twice the files, and 8).",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
