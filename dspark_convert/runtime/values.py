@@ -144,7 +144,7 @@ def _compare_own(
         problem = f"{name} is {list(got.shape)}, but the checkpoint's {stored} {list(want.shape)}"
         values.problems.append(problem)
         return
-    held = hold(want, tensor.type) if width == tensor.shape[0] else want.float()
+    held = _held(want, tensor)
     limit = EXPLAINED.get(GGMLType(tensor.type), EXPLAINED_OTHERWISE)
     apart = distance(got, want)
     changed = held is not None and not torch.equal(held, want.float())
@@ -169,6 +169,15 @@ def _compare_own(
         values.held[stored] = result
     if len(tensor.shape) > 1 and min(tensor.shape) > 1 and name not in ("token_embd.weight", "markov_w1.weight"):
         values.multiplied.add(tensor.type)
+
+
+def _held(want: torch.Tensor, tensor: GGUFTensor) -> torch.Tensor | None:
+    """``want`` as ``tensor``'s type holds it, with the zeros that fill up its rows there; None if that is unknown."""
+    from torch.nn.functional import pad
+
+    width = want.shape[-1]
+    held = hold(pad(want, (0, tensor.shape[0] - width)) if tensor.shape[0] > width else want, tensor.type)
+    return None if held is None else held[..., :width]
 
 
 def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Mapping[str, torch.Tensor]) -> None:

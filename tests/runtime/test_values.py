@@ -207,6 +207,26 @@ def test_confidence_head_without_markov_features(tmp_path: Path) -> None:
     assert found == ["conf_proj.weight is [1, 144], but the checkpoint's confidence_head.proj.weight [1, 128]"]
 
 
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0", "Q8_0"])
+def test_rounded_confidence_head_without_markov_features(tmp_path: Path, kind: str) -> None:
+    """Its row is filled up with zeros, and rounded with them."""
+    pair = make_random_pair(tmp_path, confidence="hidden_only", markov_rank=32)
+    draft = read(pair.draft)
+    rounded = draft.write(tmp_path / "rounded.gguf", kind)
+    tensors, facts = read_tensors(pair.draft_dir), read_facts(pair.draft_dir)
+    with open_gguf(rounded) as ours, open_gguf(pair.target) as theirs:
+        found = compare_values(ours, theirs, tensors, facts)
+    assert found.problems == []
+    head = found.held["confidence_head.proj.weight"]
+    assert head.shape == (1, 128)
+    want = gguf.quants.quantize(draft.tensors["conf_proj.weight"], gguf.GGMLQuantizationType[kind])
+    want = gguf.quants.dequantize(want, gguf.GGMLQuantizationType[kind])
+    np.testing.assert_array_equal(head.numpy(), want[:, :128])
+    draft.tensors["conf_proj.weight"] = draft.tensors["conf_proj.weight"] * np.float32(1.5)
+    with open_gguf(draft.write(tmp_path / "wrong.gguf", kind)) as ours, open_gguf(pair.target) as theirs:
+        assert compare_values(ours, theirs, tensors, facts).problems[0].startswith("conf_proj.weight is 0.5")
+
+
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0", "Q5_0", "Q8_0"])
 def test_values_are_read_as_gguf_reads_them(tmp_path: Path, kind: str) -> None:
     number = gguf.GGMLQuantizationType[kind]
