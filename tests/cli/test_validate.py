@@ -25,7 +25,8 @@ def call(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[s
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **environment},
+        # Threads that wait for each other cost these small models much on a busy machine.
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         timeout=100,
     )
 

@@ -16,6 +16,8 @@ from tests.oracle import Expected
 from tests.runtime.pairs import PairFiles, config
 from tests.runtime.test_session import SHAPE, record
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PROMPT = "Once upon a time there was"
 
 #: f32 on both sides; logits have a deviation near 1

@@ -23,6 +23,8 @@ from tests import oracle
 from tests.oracle import Expected
 from tests.runtime.pairs import PairFiles, make_random_pair, write_gguf
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PROMPTS = ("the small boat", "once upon a time there was a house by the river and")
 SCHEMA = json.loads((files("dspark_convert") / "schemas" / "validate-1.json").read_text())
 CHECKS = "draft pair metadata values load drafting acceptance lossless features parity confidence".split()

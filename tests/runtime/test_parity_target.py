@@ -10,6 +10,8 @@ from dspark_convert.errors import InputError
 from dspark_convert.runtime.validation import validate
 from tests.runtime.pairs import PairFiles, make_random_pair
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def test_a_checkpoint_that_cannot_read_the_tokens(random_pair: PairFiles, tmp_path: Path) -> None:
     larger = make_random_pair(tmp_path, vocab_size=1024)

@@ -20,6 +20,8 @@ from fixtures.target_gguf import write_target_gguf
 from tests.oracle import Expected
 from tests.runtime.pairs import PairFiles, config, write_gguf
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ROOT = Path(train_pair.__file__).with_name("pair")
 PROMPTS = read_prompts(ROOT / "prompts.txt")
 MAX_TOKENS = 64
