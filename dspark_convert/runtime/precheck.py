@@ -91,13 +91,14 @@ def _judge_pair(draft: Draft, target: Target, ours: GGUFFile, theirs: GGUFFile) 
 
 
 def _compare_tokens(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
-    """Two vocabularies of one size may still differ in single tokens; sizes are judged elsewhere."""
+    """Two vocabularies of one size may still differ in single tokens; other sizes are judged elsewhere."""
     key = "tokenizer.ggml.tokens"
-    different = [
-        (index, a, b)
-        for index, (a, b) in enumerate(zip(_items(ours, key), _items(theirs, key), strict=False))
-        if a != b
-    ]
+    own, wanted = _items(ours, key), _items(theirs, key)
+    if not wanted:
+        return [
+            error("target-tokens", key, f"the target holds no list of tokens to compare the draft's {len(own):,} with.")
+        ]
+    different = [(index, a, b) for index, (a, b) in enumerate(zip(own, wanted, strict=False)) if a != b]
     if not different:
         return []
     index, a, b = different[0]

@@ -137,6 +137,14 @@ def test_one_token_too_many_is_refused(random_pair: PairFiles, tmp_path: Path) -
     assert "the vocabulary has 513 tokens" in checks[0].detail
 
 
+def test_target_without_tokens_is_refused(random_pair: PairFiles, tmp_path: Path) -> None:
+    target = read(random_pair.target)
+    del target.kv["tokenizer.ggml.tokens"]
+    checks, shape = precheck(random_pair.draft, target.write(tmp_path / "target.gguf"))
+    assert shape is None
+    assert (checks[1].status, "the target holds no list of tokens" in checks[1].detail) == ("fail", True)
+
+
 @pytest.mark.parametrize("types", [1, None])
 def test_other_types_of_tokens_are_told_and_pass(random_pair: PairFiles, tmp_path: Path, types: int | None) -> None:
     """Converters disagree on some types; a draft's text is never split."""
