@@ -85,8 +85,8 @@ def _compare(file: GGUFFile, facts: Facts) -> Iterator[str]:
     mask = file.metadata.get("tokenizer.ggml.mask_token_id")
     if mask != facts.mask_token_id:
         yield f"tokenizer.ggml.mask_token_id is {_show(mask)}, but the checkpoint has {facts.mask_token_id}"
-    tokens = _plain(file.metadata.get("tokenizer.ggml.tokens", ()))
-    count = len(tokens) if isinstance(tokens, list) else 0
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    count = len(tokens) if isinstance(tokens, Sequence) else 0
     if count != facts.vocab_size:
         yield f"tokenizer.ggml.tokens has {count:,} entries, but the checkpoint {facts.vocab_size:,}"
     sections = _plain(file.metadata.get("dflash.rope.dimension_sections", []))

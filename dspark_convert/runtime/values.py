@@ -5,7 +5,7 @@ The distance is the root mean square of the difference over that of the checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -105,18 +105,13 @@ def compare_values(draft: GGUFFile, target: GGUFFile, tensors: Mapping[str, torc
     for name in required_names(facts.n_layer):
         if name not in names:
             values.problems.append(f"the file lacks {name}")
-    for name, present in _wanted_heads(tensors):
-        if present and name not in names:
-            values.problems.append(f"the file lacks {name}, which the checkpoint has ({checkpoint_name(name)})")
+    for name in ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"):
+        if name not in names and (stored := checkpoint_name(name)) in tensors:
+            values.problems.append(f"the file lacks {name}, which the checkpoint has ({stored})")
     for name in TABLES:
         if name not in names:
             _compare_borrowed(values, target, name, tensors)
     return values
-
-
-def _wanted_heads(tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, bool]]:
-    for name in ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"):
-        yield name, checkpoint_name(name) in tensors
 
 
 def _compare_own(
