@@ -132,6 +132,9 @@ def _compare_own(
         if not name.startswith("markov_") or bool(got.any()):
             values.problems.append(f"{name} is in the file, but the checkpoint has no {stored}")
         return
+    if got.dim() < want.dim():
+        # llama.cpp's quantiser writes no trailing dimension of 1: conf_proj.weight [h + R, 1] is [h + R] then.
+        got = got.reshape((1,) * (want.dim() - got.dim()) + tuple(got.shape))
     width = want.shape[-1]
     if name == "conf_proj.weight" and got.shape[-1] > width and not bool(got[:, width:].any()):
         got = got[:, :width]  # columns of zeros for Markov features that the head does not look at

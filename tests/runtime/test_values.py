@@ -282,3 +282,22 @@ def test_trained_pair_file(tmp_path: Path) -> None:
     pair = write_gguf(tmp_path, root / "target", root / "draft")
     assert compare(pair).problems == []
     assert compare(pair, target=root / "target.gguf").rounded is False
+
+
+def flat_head(want: Expected) -> None:
+    """As llama.cpp's quantiser writes it: without the trailing dimension of 1."""
+    kind, shape, data = want.tensors["conf_proj.weight"]
+    assert shape[1:] == (1,)
+    want.tensors["conf_proj.weight"] = (kind, shape[:1], data)
+
+
+@pytest.mark.parametrize("confidence", ["with_markov", "hidden_only"])
+def test_head_without_its_trailing_dimension_is_right(tmp_path: Path, confidence: str) -> None:
+    pair = make_random_pair(tmp_path, confidence=confidence)
+    assert problems(pair, flat_head) == []
+
+    def wrong(want: Expected) -> None:
+        tensor("conf_proj.weight", lambda w: -w)(want)
+        flat_head(want)
+
+    assert len(problems(pair, wrong)) == 1
