@@ -78,6 +78,16 @@ def _is_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
+def output_path(text: str | None) -> Path | None:
+    """The path that the user wrote; UsageError for "" and for "name/" where there is no such directory."""
+    if text is None:
+        return None
+    path = Path(text)
+    if not text or (text.endswith("/") and not path.is_dir()):
+        raise UsageError(f"the output {text!r} is no directory; create it first, or name a file.")
+    return path
+
+
 def open_target(request: Request) -> Target | None:
     """The target that tokenizer and pair checks use: the directory if there is one, else the GGUF."""
     if request.target_dir is not None:

@@ -74,9 +74,9 @@ def resolve(
             continue
         value, where = found
         if problem := _problem(field, value):
-            findings.append(
-                error("config-value", where, f"{where} is {shown(value)}, expected {problem}.", "correct it")
-            )
+            # a choice that the runtime does not offer may be the truth about the draft
+            fix = "" if field.choices and isinstance(value, str) else "correct it"
+            findings.append(error("config-value", where, f"{where} is {shown(value)}, expected {problem}.", fix))
             continue
         known[field.name], origin[field.name] = value, where
     for name, formula in spec.derived:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import isclose
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, warning
@@ -50,6 +51,12 @@ def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Findin
         findings.append(
             error("target-layers", "num_target_layers", message, "give the target that the draft was trained for")
         )
+    if target.rope_theta is not None and not isclose(target.rope_theta, draft.rope.freq_base, rel_tol=1e-6):
+        message = f"the draft rotates with base {draft.rope.freq_base:g}, but {where} with {target.rope_theta:g}."
+        findings.append(warning("target-rope-base", "rope_theta", message, "see that the config was not edited"))
+    for damage in target.damage:
+        message = f"{where} is damaged: {damage.message}"
+        findings.append(warning("target-damaged", where, message, "fetch it again before running it"))
     if _plain(target.architecture) not in TAPPABLE:
         message = f"no llama.cpp seen so far hands out layer inputs of {target.architecture}, which every tap needs."
         findings.append(

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from dspark_convert.errors import InputError, UsageError
+from dspark_convert.findings import Finding
 from dspark_convert.source.checkpoint import read_config, require_directory
 from dspark_convert.source.classify import architectures, names_draft
 from dspark_convert.source.provenance import Provenance, is_repo, provenance
+
+#: more is no base of rotation; larger integers would not fit a float
+MAX_THETA = 1e30
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,8 @@ class Target:
     """``n_layer``, ``hidden_size``, ``vocab_size`` are None where the target does not say.
 
     ``tied``: the head is the embedding table; ``mrope``: positions have several axes;
-    ``transforms``: metadata keys that say its embeddings are stored transformed.
+    ``transforms``: metadata keys that say its embeddings are stored transformed; ``damage``: what
+    is wrong with its file, though what is needed of it could be read.
     """
 
     path: Path
@@ -30,11 +35,17 @@ class Target:
     vocab_size: int | None
     tied: bool | None
     mrope: bool
+    rope_theta: float | None = None
     transforms: tuple[str, ...] = ()
+    damage: tuple[Finding, ...] = ()
 
 
 def _size(value: Any) -> int | None:
     return value if type(value) is int and value > 0 else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and 0 < value < MAX_THETA else None
 
 
 def _list(value: Any) -> Sequence[Any] | None:
@@ -68,6 +79,8 @@ def open_target_directory(root: Path) -> Target:
         vocab_size=_size(config.get("vocab_size")),
         tied=config.get("tie_word_embeddings") is True,
         mrope=isinstance(rope, dict) and "mrope_section" in rope,
+        rope_theta=_number(rope.get("rope_theta") if isinstance(rope, dict) else None)
+        or _number(config.get("rope_theta")),
     )
 
 
@@ -107,5 +120,7 @@ def open_target_gguf(path: Path) -> Target:
             vocab_size=len(tokens) if tokens is not None else None,
             tied=not any(tensor.name == "output.weight" for tensor in gguf.tensors),
             mrope=any(sections),
+            rope_theta=_number(metadata.get(f"{architecture}.rope.freq_base")),
             transforms=tuple(key for key in metadata if ".hadamard." in key),
+            damage=tuple(finding for finding in gguf.findings if finding.severity == "error"),
         )

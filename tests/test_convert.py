@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dspark_convert.convert import Request, default_name, prepare
+from dspark_convert.convert import Request, default_name, output_path, prepare
 from dspark_convert.errors import UsageError
 from dspark_convert.options import Options
 from dspark_convert.plan import plan_for_directory
@@ -104,3 +104,12 @@ def test_a_tied_draft_may_bring_the_embeddings_alone(pair: Pair) -> None:
     assert [f.rule for f in plan.findings if f.severity == "warning"] == ["token-embd-alone"]
     assert plan.draft is not None
     assert plan.draft.to_json()["shared_tensors"] == {"token_embd": True, "output": False}
+
+
+def test_output_that_looks_like_a_directory_has_to_be_one(tmp_path: Path) -> None:
+    assert output_path(None) is None
+    assert output_path(f"{tmp_path}/") == tmp_path
+    assert output_path(f"{tmp_path}/new") == tmp_path / "new"
+    for text in ("", f"{tmp_path}/new/"):
+        with pytest.raises(UsageError, match="is no directory"):
+            output_path(text)

@@ -11,7 +11,7 @@ from dspark_convert.draft import Draft
 from dspark_convert.pair import judge_pair, judge_taps
 from dspark_convert.plan import plan_for_directory
 from dspark_convert.source.provenance import Provenance
-from dspark_convert.target import Target, open_target_directory
+from dspark_convert.target import Target, open_target_directory, open_target_gguf
 from dspark_convert.tokenizer.result import TokenizerKVs
 from tests.checkpoints import Pair
 
@@ -106,3 +106,16 @@ def test_a_vocabulary_that_a_config_makes_up_is_not_padded_to(pair: Pair, monkey
     plan = plan_for_directory(pair.draft, open_target_directory(pair.target))
     assert "target-vocabulary" in {finding.rule for finding in plan.errors}
     assert sizes == [512]
+
+
+def test_another_base_of_rotation_is_doubted(draft: Draft) -> None:
+    """A draft rotates as its target does; an edited config would pass every other check."""
+    assert rules(draft, replace(TARGET, rope_theta=draft.rope.freq_base)) == []
+    assert rules(draft, replace(TARGET, rope_theta=1e6)) == [("warning", "target-rope-base")]
+
+
+def test_cut_target_gguf_is_told(draft: Draft, pair: Pair) -> None:
+    assert open_target_gguf(pair.gguf).damage == ()
+    data = pair.gguf.read_bytes()
+    pair.gguf.write_bytes(data[: len(data) // 2])
+    assert ("warning", "target-damaged") in rules(draft, open_target_gguf(pair.gguf))

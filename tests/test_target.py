@@ -115,3 +115,10 @@ def test_gguf_with_scalars_where_lists_belong(value: object, pair: Pair) -> None
     edit_gguf(pair.gguf, **{"tokenizer.ggml.tokens": value, "qwen3.rope.dimension_sections": value})
     target = open_target_gguf(pair.gguf)
     assert (target.vocab_size, target.mrope) == (None, False)
+
+
+def test_base_of_rotation_in_every_spelling(pair: Pair, tmp_path: Path) -> None:
+    assert open_target_gguf(pair.gguf).rope_theta == open_target_directory(pair.target).rope_theta == 10_000
+    assert opened(tmp_path / "old", {"rope_theta": 5e5, "rope_scaling": None}).rope_theta == 5e5
+    for odd in ("1e4", True, -1, 10**400, None):
+        assert opened(tmp_path / f"{type(odd)}{str(odd)[:5]}", {"rope_theta": odd}).rope_theta is None

@@ -29,7 +29,7 @@ def convert(
         Path | None, typer.Option(metavar="FILE", help="The target as a GGUF: the same from there; --verify needs it.")
     ] = None,
     outfile: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--outfile", "-o", metavar="PATH", help="File or directory; default dspark-<Target>-<TYPE>.gguf."),
     ] = None,
     outtype: Annotated[Outtype, typer.Option(help="Type of the matrices; auto keeps BF16.")] = "auto",
@@ -71,7 +71,7 @@ def convert(
     version: VersionFlag = False,  # noqa: ARG001 - its callback prints and exits
 ) -> int:
     """Write the DSpark draft in MODEL as a GGUF that llama.cpp runs beside its target."""
-    from dspark_convert.convert import Request, prepare, write
+    from dspark_convert.convert import Request, output_path, prepare, write
     from dspark_convert.errors import UsageError
 
     if verify and target_gguf is None:
@@ -93,7 +93,7 @@ def convert(
         overrides={name: value for name, value in overrides.items() if value is not None},
     )
     out = Output(json=json, quiet=quiet)
-    request = Request(model, target_model_dir, target_gguf, outfile, options, force, strict)
+    request = Request(model, target_model_dir, target_gguf, output_path(outfile), options, force, strict)
     prepared = prepare(request, dry_run=dry_run)
     out.findings(prepared.plan.findings)
     if dry_run:

@@ -56,7 +56,9 @@ def require_gguf(path: Path) -> int:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise InputError(f"{path} is a directory; give a .gguf file.")
+            checkpoint = (path / "config.json").is_file()
+            hint = "convert it with dspark-convert first" if checkpoint else "give a .gguf file"
+            raise InputError(f"{path} is a directory; {hint}.")
         if not stat.S_ISREG(status.st_mode):
             raise InputError(f"{path} is a device or pipe; give a regular .gguf file.")
         with path.open("rb") as stream:

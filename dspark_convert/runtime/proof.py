@@ -19,6 +19,9 @@ from dspark_convert.runtime.recording import Recording, read_recording
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.stated import check_stated
 from dspark_convert.runtime.values import Values, compare_values
+from dspark_convert.source.checkpoint import open_checkpoint
+from dspark_convert.source.classify import describe, is_full_model
+from dspark_convert.specs import flat_name
 from dspark_convert.target import open_target_gguf
 
 if TYPE_CHECKING:
@@ -67,6 +70,17 @@ def _read_checkpoint(directory: Path) -> tuple[Facts, dict[str, torch.Tensor]]:
     return facts, tensors
 
 
+def _require_sound(directory: Path) -> None:
+    """Tell of files that are damaged or no draft as dspark-convert does, before the reference stumbles over them."""
+    checkpoint = open_checkpoint(directory)
+    names = {flat_name(name) for name in checkpoint.tensors}
+    if is_full_model(names):
+        what = describe(checkpoint.config, names)
+        raise InputError(f"the reference {directory} is {what}; give the checkpoint that the draft was made from.")
+    if errors := [finding for finding in checkpoint.findings if finding.severity == "error"]:
+        raise InputError(f"the reference {directory} is damaged.", findings=errors)
+
+
 class Proof:
     """The checkpoint in ``directory`` against the file ``draft``.
 
@@ -85,6 +99,7 @@ class Proof:
                 raise UsageError(f"there is no directory {path}; name the one that holds the checkpoint.")
         self._paths = (draft, target)
         self._directory = directory
+        _require_sound(directory)
         try:
             self.facts, self._tensors = _read_checkpoint(directory)
             self._target = TargetReference.load(target_directory) if target_directory else None

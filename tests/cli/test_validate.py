@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.resources import files
@@ -164,3 +165,19 @@ def test_help_is_quick_to_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_reference_that_is_none(bigram_pair: PairFiles, tmp_path: Path) -> None:
+    """A pointer, half a download and the target are told as dspark-convert tells them."""
+    files = (bigram_pair.draft, "--target", bigram_pair.target, "--reference")
+    done = call(*files, bigram_pair.target_dir)
+    assert done.returncode == 3
+    assert "is a full model (Qwen3ForCausalLM" in done.stderr
+    shutil.copytree(bigram_pair.draft_dir, tmp_path / "draft")
+    weights = tmp_path / "draft" / "model.safetensors"
+    data = weights.read_bytes()
+    for spoilt, words in ((b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"), (data[:-9], "cut short")):
+        weights.write_bytes(spoilt)
+        done = call(*files, tmp_path / "draft")
+        assert done.returncode == 3
+        assert words in done.stderr

@@ -158,7 +158,10 @@ def test_first_of_two_keys_counts(tmp_path: Path) -> None:
 def test_no_file_directory_pipe(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         open_gguf(tmp_path / "none.gguf")
-    with pytest.raises(InputError, match="is a directory"):
+    with pytest.raises(InputError, match=r"is a directory; give a \.gguf file"):
+        open_gguf(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="convert it with dspark-convert first"):
         open_gguf(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="device or pipe"):
