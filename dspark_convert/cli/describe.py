@@ -25,7 +25,7 @@ def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
     draft, metadata = inspection.draft, inspection.metadata
     if draft is None:
         return [("layout", inspection.dialect), ("weights", _weights(inspection))]
-    return [
+    fields = [
         ("kind", f"{KINDS[draft.kind]} draft{_for_target(metadata)}, layout {inspection.dialect}"),
         ("block", _block(draft)),
         ("taps", f"the inputs of target layers {', '.join(map(str, draft.target_layers)) or '(none)'}"),
@@ -36,6 +36,11 @@ def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
         ("network", _network(draft)),
         ("attention", _attention(draft)),
         ("RoPE", _rope(draft)),
+    ]
+    if inspection.kind == "checkpoint" and not inspection.tensors:
+        return fields  # errors leave nothing of it planned
+    return [
+        *fields,
         ("shared tensors", _shared(inspection, draft)),
         ("weights", _weights(inspection)),
         ("made from", _origin(metadata)),

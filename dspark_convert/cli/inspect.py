@@ -47,7 +47,8 @@ def _show(out: Output, inspection: Inspection, *, tensors: bool) -> None:
     if out.json_wanted or out.quiet:
         out.findings(inspection.errors if out.quiet else (), result=True)
         return
-    out.human(f"{safe(str(inspection.path))}  {human_bytes(inspection.nbytes)}", "")
+    size = f"  {human_bytes(inspection.nbytes)}" if inspection.nbytes else ""
+    out.human(f"{safe(str(inspection.path))}{size}", "")
     out.fields(meaning_fields(inspection))
     out.human("", "Run it with" if inspection.kind == "gguf" else "Convert it with", f"  {run_command(inspection)}")
     out.human("", "Findings" if inspection.findings else "Nothing wrong was found.")

@@ -71,7 +71,9 @@ def open_checkpoint(root: Path) -> Checkpoint:
     findings: list[Finding] = []
     if not shards and not indexes:
         other = sorted(p.name for p in root.iterdir() if p.suffix in {".bin", ".pt", ".pth", ".gguf"})
-        have = f"it has {', '.join(other)}; convert these to safetensors" if other else "it holds no weights"
+        have = (
+            f"it has {', '.join(other)}; convert these to safetensors" if other else "it holds no weights; fetch them"
+        )
         raise InputError(f"{root} has no *.safetensors file: {have}.")
     if len(indexes) > 1:
         names = ", ".join(p.name for p in indexes)

@@ -259,3 +259,16 @@ def test_inspect_directory_is_the_plan(tmp_path: Path) -> None:
     assert inspection.findings == plan.findings
     assert [row.name for row in inspection.tensors] == [job.name for job in plan.tensors]
     assert inspection.nbytes == sum(job.nbytes for job in plan.tensors)
+
+
+def test_a_checkpoint_with_errors_has_no_made_up_sizes(tmp_path: Path) -> None:
+    pair = make_tiny_pair(tmp_path)
+    config = pair.draft_dir / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"mask_token_id": 99999}))
+    code, out, _ = inspect(pair.draft_dir)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == str(pair.draft_dir)
+    assert any(line.startswith("mask token") and line.endswith("99999") for line in lines)
+    assert not any(line.startswith(("weights", "made from", "shared tensors")) for line in lines)
+    assert "error: config.json: mask_token_id" in out
