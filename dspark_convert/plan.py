@@ -62,7 +62,8 @@ def plan_for_directory(root: Path, target: Target | None = None, options: Option
     places, problems = check_tensors(spec, values.known, flat, checkpoint.config, complete=checkpoint.complete)
     findings += [*values.findings, *problems]
     mask = values.known.get("mask_token_id")
-    written, notes = _shared(places, flat, target, options, mask_token_id=mask, complete=checkpoint.complete)
+    tied = checkpoint.config.get("tie_word_embeddings") is True
+    written, notes = _shared(places, flat, target, options, mask_token_id=mask, tied=tied, complete=checkpoint.complete)
     findings += notes
     tokenizer: tuple[KV, ...] = ()
     if draft is not None:
@@ -105,6 +106,7 @@ def _shared(
     options: Options,
     *,
     mask_token_id: int | None,
+    tied: bool,
     complete: bool,
 ) -> tuple[list[Place], list[Finding]]:
     """The places to write once the choice about the target's tensors is applied, and its findings."""
@@ -113,7 +115,11 @@ def _shared(
     findings: list[Finding] = []
     if complete and target is not None:
         for place in shared:
-            findings += judge_shared(flat[place.source], target, mask_token_id=mask_token_id, included=include)
+            head = place.gguf == "output.weight"
+            ours = flat[place.source]
+            findings += judge_shared(ours, target, head=head, mask_token_id=mask_token_id, included=include)
+            if tied and len(shared) == 1 and not head and not target.tied:  # this table is the draft's head too
+                findings += judge_shared(ours, target, head=True, mask_token_id=None, included=include)
     if not include:
         saved = sum(flat[place.source].nbytes for place in shared)
         if shared:

@@ -34,13 +34,14 @@ class _Table:
     row: Callable[[int], bytes]
 
 
-def judge_shared(ours: TensorRef, target: Target, *, mask_token_id: int | None, included: bool) -> list[Finding]:
-    """Compare rows of ``ours``, the draft's embeddings or head, with the target's.
+def judge_shared(
+    ours: TensorRef, target: Target, *, head: bool, mask_token_id: int | None, included: bool
+) -> list[Finding]:
+    """Compare rows of ``ours``, the draft's embeddings or (``head``) its head, with the target's.
 
     Only where the target's weights lie at hand with the same shape and in a readable type. The
     embedding of the mask token is always among the rows.
     """
-    head = ours.name.endswith("lm_head.weight")
     with _of_gguf(target, head) if target.is_gguf else _of_directory(target, head) as theirs:
         if theirs is None or theirs.shape != ours.shape:
             return []
@@ -58,7 +59,10 @@ def judge_shared(ours: TensorRef, target: Target, *, mask_token_id: int | None, 
     )
     if included:
         return [info("shared-differs", ours.name, message)]
-    fix = "give the target that the draft was trained for, or write the draft's own: --shared-tensors include"
+    own = "write the draft's own: --shared-tensors include"
+    if head and not ours.name.endswith("lm_head.weight"):
+        own = "save the draft's checkpoint with a lm_head.weight of its own"
+    fix = f"give the target that the draft was trained for, or {own}"
     return [error("shared-differs", ours.name, message, fix)]
 
 

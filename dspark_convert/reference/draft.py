@@ -71,8 +71,7 @@ class Reference:
         for name, table in ((EMBED, embed), (HEAD, head)):
             if table is not None:
                 tensors[name] = stored.as_tensor(table)
-        if HEAD not in tensors and EMBED in tensors and Config(directory).flag("tie_word_embeddings"):
-            tensors[HEAD] = tensors[EMBED]
+        tie(directory, tensors)
         stored.check_shapes(directory, tensors, expected_shapes(facts, tensors.keys()))
         return cls(facts, Weights(tensors), float32_angles=float32_angles)
 
@@ -130,6 +129,12 @@ class Reference:
         confidence = torch.full((self.facts.slots,), torch.nan, dtype=score.dtype)
         confidence[self.facts.first_slot :] = torch.sigmoid(score if bias is None else score + bias)
         return confidence.numpy()
+
+
+def tie(directory: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Puts the embeddings where the head is missing, if the config says that they are one table."""
+    if HEAD not in tensors and EMBED in tensors and Config(directory).flag("tie_word_embeddings"):
+        tensors[HEAD] = tensors[EMBED]
 
 
 def sizes_of(facts: Facts) -> Sizes:

@@ -58,11 +58,12 @@ def _missing_packages() -> str:
 
 def _read_checkpoint(directory: Path) -> tuple[Facts, dict[str, torch.Tensor]]:
     """Facts and tensors (mapped, not read) of a checkpoint; ValueError if the reference cannot compute it."""
-    from dspark_convert.reference.draft import expected_shapes
+    from dspark_convert.reference.draft import expected_shapes, tie
     from dspark_convert.reference.facts import read_facts
     from dspark_convert.reference.weights import EMBED, HEAD, check_shapes, read_tensors
 
     facts, tensors = read_facts(directory), read_tensors(directory)
+    tie(directory, tensors)
     shapes = expected_shapes(facts, tensors)
     # Its tables may be left to the target.
     wanted = {name: shapes[name] for name in shapes if name in tensors or name not in (EMBED, HEAD)}
