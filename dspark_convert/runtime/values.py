@@ -153,7 +153,7 @@ def _compare_own(
     elif apart > limit:
         problem = f"{name} is {apart:.2g} of its size away from {stored}, where {tensor.type_name} explains {limit:.2g}"
         values.problems.append(problem + _looks(got, stored, tensors, facts))
-    elif held is None and (row := wrong_row(got, want, limit)):
+    elif off and (row := wrong_row(got, want if held is None else held, limit)):
         values.problems.append(f"row {row[0]} of {name} is {row[1]:.2g} of its size away from that of {stored}")
     values.distances.append(Distance(name, tensor.type_name, apart, limit))
     changed |= held is None
