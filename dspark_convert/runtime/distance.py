@@ -26,3 +26,15 @@ def distance(got: torch.Tensor, want: torch.Tensor) -> float:
     if apart != apart:
         return float("inf")
     return (apart / size) ** 0.5 if size else (float("inf") if apart else 0.0)
+
+
+def scale(got: torch.Tensor, want: torch.Tensor) -> float:
+    """The factor that brings ``want`` nearest to ``got``, by least squares; 1 where ``want`` is zero."""
+    import torch
+
+    along = size = 0.0
+    for ours, theirs in zip(torch.split(got, ROWS), torch.split(want, ROWS), strict=True):
+        exact = theirs.double()
+        along += float((ours.double() * exact).sum())
+        size += float(exact.square().sum())
+    return along / size if size else 1.0

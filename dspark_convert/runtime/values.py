@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dspark_convert.errors import InputError
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.runtime.distance import distance
+from dspark_convert.runtime.distance import distance, scale
 from dspark_convert.runtime.mixups import find_mixup
 from dspark_convert.runtime.published import TABLES, checkpoint_name, required_names
 from dspark_convert.runtime.report import Check
@@ -155,6 +155,9 @@ def _compare_own(
         values.problems.append(problem + _looks(got, stored, tensors, facts))
     elif off and (row := wrong_row(got, want if held is None else held, limit)):
         values.problems.append(f"row {row[0]} of {name} is {row[1]:.2g} of its size away from that of {stored}")
+    elif held is None and abs((factor := scale(got, want)) - 1) > limit**2:
+        # Rounding is not along the values: it leaves the size to within the square of its distance.
+        values.problems.append(f"{name} is {stored} times {factor:.3g}, which rounding to {tensor.type_name} is not")
     values.distances.append(Distance(name, tensor.type_name, apart, limit))
     changed |= held is None
     values.rounded |= changed
