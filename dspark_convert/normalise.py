@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -165,15 +165,18 @@ def _requirements(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
 def _unread(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
     read = {source.removeprefix("not ") for field in spec.fields for source in field.sources}
     read |= {rule.key for rule in spec.require}
-    containers = {path.split(".")[0] for path in read if "." in path}
-    paths: list[tuple[str, Any]] = []
-    for key, value in config.items():
-        if key in containers and isinstance(value, Mapping):
-            paths += [(f"{key}.{inner}", v) for inner, v in value.items()]
-        else:
-            paths.append((key, value))
+    containers = {path[:i] for path in read for i, sign in enumerate(path) if sign == "."}
+
+    def paths(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for key, value in values.items():
+            path = f"{prefix}{key}"
+            if path in containers and isinstance(value, Mapping):
+                yield from paths(f"{path}.", value)
+            else:
+                yield path, value
+
     findings = []
-    for path, value in paths:
+    for path, value in paths("", config):
         if path in read or value is None or any(fnmatchcase(path, p) for p in spec.inert):
             continue
         message = f"config.json: {path} = {shown(value)} is not known to the {spec.title} spec and was not read."

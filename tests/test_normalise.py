@@ -101,3 +101,11 @@ def test_bonus_anchor_is_the_opposite_of_sampling_from_the_anchor(
 ) -> None:
     pair.config(change)
     assert planned(pair, convert)[0]["dflash.sample_from_anchor"] is False
+
+
+def test_what_is_read_two_levels_down_is_not_called_unread(pair: Pair, convert: Convert) -> None:
+    rope = {"rope_theta": 1e4, "rope_type": "default"}
+    pair.config({"rope_parameters": {"full_attention": rope}})
+    assert planned(pair, convert)[1] == []
+    pair.config({"rope_parameters": {"full_attention": {**rope, "factor": 4.0}}})
+    assert planned(pair, convert)[1] == [("config-unread", "rope_parameters.full_attention.factor")]
