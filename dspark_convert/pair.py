@@ -35,22 +35,17 @@ def _plain(architecture: str) -> str:
 def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Finding]:
     """Findings about sizes and taps; ``trained_layers`` is the config's own count, 0 if it has none."""
     where = target.path.name
+    another = "give the target that the draft was trained for"
     findings = []
     if target.hidden_size is not None and target.hidden_size != draft.hidden_size:
         message = f"the draft reads hidden states of {draft.hidden_size}, but {where} has {target.hidden_size}."
-        findings.append(
-            error("target-hidden-size", "hidden_size", message, "give the target that the draft was trained for")
-        )
+        findings.append(error("target-hidden-size", "hidden_size", message, another))
     if target.vocab_size is not None and target.vocab_size != draft.vocab_size:
         message = f"the draft has {draft.vocab_size} tokens, but {where} has {target.vocab_size}."
-        findings.append(
-            error("target-vocabulary", "vocab_size", message, "give the target that the draft was trained for")
-        )
+        findings.append(error("target-vocabulary", "vocab_size", message, another))
     if target.n_layer is not None and trained_layers and target.n_layer != trained_layers:
         message = f"the draft was trained for a target of {trained_layers} layers, but {where} has {target.n_layer}."
-        findings.append(
-            error("target-layers", "num_target_layers", message, "give the target that the draft was trained for")
-        )
+        findings.append(error("target-layers", "num_target_layers", message, another))
     if target.rope_theta is not None and not isclose(target.rope_theta, draft.rope.freq_base, rel_tol=1e-6):
         message = f"the draft rotates with base {draft.rope.freq_base:g}, but {where} with {target.rope_theta:g}."
         findings.append(warning("target-rope-base", "rope_theta", message, "see that the config was not edited"))
