@@ -5,7 +5,7 @@ Everything downstream of ``specs`` (plan, lint, runtime) reads this and never a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["dspark", "dflash", "dflash2"]
@@ -23,6 +23,36 @@ class Rope:
     dimension_count: int
     freq_base: float
     scaling: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class DeepSeek4:
+    """What a DeepSeek-V4 stage has beside the fields of every draft.
+
+    Queries are compressed to ``q_lora_rank``; the attention's output goes through
+    ``o_group_count`` groups of ``o_lora_rank``. ``n_expert`` routed experts of the draft's
+    intermediate_size, of which ``n_expert_used`` are taken, and ``n_expert_shared`` that always
+    are; the weights of the chosen are divided by their sum if ``expert_weights_norm`` and
+    multiplied by ``expert_weights_scale``. ``swiglu_clamp``: limit of gate and up projection.
+    ``hyper_connections`` residual streams are mixed by ``sinkhorn_iterations`` rounds with
+    ``hyper_connection_epsilon``.
+    """
+
+    q_lora_rank: int
+    o_group_count: int
+    o_lora_rank: int
+    n_expert: int
+    n_expert_used: int
+    n_expert_shared: int
+    expert_weights_scale: float
+    expert_weights_norm: bool
+    swiglu_clamp: float
+    hyper_connections: int
+    sinkhorn_iterations: int
+    hyper_connection_epsilon: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -60,6 +90,8 @@ class Draft:
     sliding_window_pattern: tuple[bool, ...] = ()
     has_token_embd: bool = False
     has_output: bool = False
+    has_sinks: bool = False
+    deepseek4: DeepSeek4 | None = None
     origin: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -92,6 +124,8 @@ class Draft:
             "rms_norm_eps": self.rms_norm_eps,
             "causal": self.causal,
             "sliding_window": self.sliding_window,
+            "sinks": self.has_sinks,
+            "deepseek4": self.deepseek4.to_json() if self.deepseek4 else None,
             "rope": {
                 "style": self.rope.style,
                 "dimension_count": self.rope.dimension_count,

@@ -12,7 +12,7 @@ from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info
 from dspark_convert.formula import FormulaError, evaluate
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
-from dspark_convert.jobs import TensorJob
+from dspark_convert.jobs import Source, TensorJob, Transform
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.specs import NameRule, Spec, TensorRule, flat_name
 
@@ -212,10 +212,11 @@ def make_jobs(
         columns = place.columns or ref.shape[-1]
         shape = (columns, *reversed(ref.shape[:-1]))
         padded = columns != ref.shape[-1]
-        jobs.append(TensorJob(place.gguf, type_of(shape, matrices), shape, ref, "pad_columns" if padded else "copy"))
+        transform: Transform = "pad_columns" if padded else "copy"
+        jobs.append(TensorJob(place.gguf, type_of(shape, matrices), shape, (Source(ref),), transform))
     shapes = {name: ref.shape for name, ref in flat.items()}
     for rule in spec.zeros:
         if evaluate(rule.when, known, shapes):
             shape = tuple(evaluate(axis, known, shapes) for axis in reversed(rule.shape))
-            jobs.append(TensorJob(rule.gguf, type_of(shape, matrices), shape, None, "zeros"))
+            jobs.append(TensorJob(rule.gguf, type_of(shape, matrices), shape, (), "zeros"))
     return jobs

@@ -62,7 +62,7 @@ def write(
     finite (all tensors are looked at first, one finding for each), with ``strict`` also for a
     matrix of zeros; EnvironmentFault if the disk is full or cannot be written.
     """
-    sources = sorted({job.source.path for job in jobs if job.source})
+    sources = sorted({ref.path for job in jobs for ref in job.refs})
     check_output(path, sources, force)
     before = _stamps(sources)
     zero: list[Finding] = []

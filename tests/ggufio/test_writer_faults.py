@@ -206,7 +206,7 @@ def halfway(done, total):
         signal.pause()
 
 signal.signal(signal.SIGTERM, ended)
-zeros = TensorJob("z", GGMLType.F32, (1 << 20,), None, "zeros")
+zeros = TensorJob("z", GGMLType.F32, (1 << 20,), (), "zeros")
 progress = halfway
 if sys.argv[2] == "limit":
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

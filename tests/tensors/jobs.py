@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.jobs import TensorJob, Transform
+from dspark_convert.jobs import Source, TensorJob, Transform
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors.casts import SOURCE_DTYPES
 
@@ -31,7 +31,7 @@ def job(
     if shape is None:
         assert ref is not None
         shape = ref.shape[::-1]
-    return TensorJob(name, target, shape, ref, transform)
+    return TensorJob(name, target, shape, (Source(ref),) if ref else (), transform)
 
 
 def numbers(dtype: str, shape: tuple[int, ...], seed: int = 0) -> NDArray:

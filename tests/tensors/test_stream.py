@@ -128,7 +128,7 @@ MEMORY = """
 import re, sys
 from pathlib import Path
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.jobs import TensorJob
+from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.tensors.stream import blocks
@@ -138,7 +138,7 @@ before = peak()
 path, rows = Path(sys.argv[1]), 25_000
 ref = TensorRef("w", path, "BF16", (rows, 4096), 0, rows * 8192)
 total = 0
-for block in blocks(TensorJob("w", GGMLType[sys.argv[2]], (4096, rows), ref), NonFinite()):
+for block in blocks(TensorJob("w", GGMLType[sys.argv[2]], (4096, rows), (Source(ref),)), NonFinite()):
     total += len(block)
 print(total, peak() - before, peak())
 """
