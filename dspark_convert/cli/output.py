@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
+from dspark_convert.cli.progress import progress
 from dspark_convert.cli.text import abridged, safe, safe_lines
 from dspark_convert.document import plain
 from dspark_convert.findings import Finding, Severity
@@ -163,26 +164,16 @@ class Output:
 
     @contextmanager
     def progress(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar on stderr for ``total`` bytes; yields a function that takes the bytes just done.
+        """How far a task of ``total`` bytes is, on stderr: a bar on a terminal, else a plain line now and then.
 
-        Silent unless stderr is a terminal, with --quiet and for a total of 0. The function may be called from
-        several threads.
+        Yields a function that takes the bytes just done; several threads may call it. Silent with --quiet, for a
+        total of 0 and for what takes a moment only.
         """
-        if self.quiet or not total or not sys.stderr.isatty():
+        if self.quiet or total <= 0:
             yield lambda _done: None
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(safe(label), total=total)
-            yield lambda done: bar.advance(task, done)
+        with progress(label, total, sys.stderr) as advance:
+            yield advance
 
     @staticmethod
     def _console() -> Console:

@@ -134,19 +134,16 @@ def test_markup_in_a_file_is_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "[bold]:smile:[/bold]" in capsys.readouterr().out
 
 
-def test_progress_is_silent_off_a_terminal_and_draws_on_one(
+def test_progress_goes_to_stderr_and_not_with_quiet(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Output().progress("write", 10) as advance:
-        advance(10)
-    assert capsys.readouterr().err == ""
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    with Output().progress("write [b]", 10) as advance:
-        advance(10)
-    assert "write [b]" in terminal.getvalue()
-    shown = terminal.getvalue()
-    with Output(quiet=True).progress("write", 10) as advance:
-        advance(10)
-    assert terminal.getvalue() == shown
+    monkeypatch.setattr("dspark_convert.cli.progress.LINE_SECONDS", 0.0)
+    for output, total in ((Output(quiet=True), 10), (Output(), 0)):
+        with output.progress("writing", total) as advance:
+            advance(5)
+        assert capsys.readouterr() == ("", "")
+    with Output(json=True).progress("writing", 10) as advance:
+        advance(5)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("writing: 5 B of 10 B (50 %), ")
