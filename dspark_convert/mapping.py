@@ -84,10 +84,12 @@ def check_tensors(
     config: Mapping[str, Any],
     *,
     complete: bool = True,
+    fetched: bool = True,
 ) -> tuple[list[Place], list[Finding]]:
     """The places to fill, and every finding about names, shapes and dtypes.
 
     ``complete``: all files of the checkpoint could be read; if not, nothing is said to be missing.
+    ``fetched``: the tensors' bytes lie on the disk, and can be looked at.
     """
     shapes = {name: ref.shape for name, ref in flat.items()}
     findings: list[Finding] = []
@@ -114,7 +116,7 @@ def check_tensors(
         rest = f"{len(more)} further tensors are missing, {more[-1]} among them."
         findings.append(error("tensor-missing", more[0], rest, "fetch the whole checkpoint"))
     if "n_layer" in known:
-        findings += _leftovers(spec, {n: r for n, r in flat.items() if n not in claimed})
+        findings += _leftovers(spec, {n: r for n, r in flat.items() if n not in claimed}, fetched)
     return places, findings
 
 
@@ -136,13 +138,16 @@ def _dtype(ref: TensorRef, config: Mapping[str, Any]) -> list[Finding]:
     return [error("tensor-dtype", ref.name, message, "convert the unquantised checkpoint")]
 
 
-def _leftovers(spec: Spec, rest: Mapping[str, TensorRef]) -> list[Finding]:
+def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], fetched: bool) -> list[Finding]:
     findings: list[Finding] = []
     unknown = []
     for name, ref in rest.items():
         dropped, refused = _rule(spec.drop, name), _rule(spec.refuse, name)
         if dropped:
             findings.append(info("tensor-dropped", name, f"{name} is left out: {dropped.reason}."))
+        elif refused and refused.unless_zero and not fetched:
+            message = f"{name} is left out if its values are all zeros, which is seen once they are fetched."
+            findings.append(info("tensor-dropped", name, message))
         elif refused and refused.unless_zero and _all_zero(ref):
             message = f"{name} is left out: {refused.reason}, and this one is all zeros."
             findings.append(info("tensor-dropped", name, message))

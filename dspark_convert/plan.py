@@ -46,24 +46,33 @@ class Plan:
 
 
 def plan_for_directory(root: Path, target: Target | None = None, options: Options | None = None) -> Plan:
-    """Plan the conversion of the checkpoint in ``root``.
+    """Plan the conversion of the checkpoint in ``root``; as ``plan_for_checkpoint``."""
+    return plan_for_checkpoint(open_checkpoint(root), target, options)
+
+
+def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, options: Options | None = None) -> Plan:
+    """Plan the conversion of an opened checkpoint.
 
     Without a target the plan holds no tokenizer. Raises UsageError or InputError where there is
     nothing to plan (no checkpoint, another family); all other problems are findings.
     """
     options = options or Options()
-    checkpoint = open_checkpoint(root)
+    readable = checkpoint.complete and checkpoint.fetched
     flat, duplicates = flatten(checkpoint.tensors)
     spec = _match(checkpoint, target)
     findings = [*checkpoint.findings, *duplicates]
 
     values = resolve(spec, checkpoint.config, {n: r.shape for n, r in flat.items()}, options.overrides)
     draft = make_draft(spec, values)
-    places, problems = check_tensors(spec, values.known, flat, checkpoint.config, complete=checkpoint.complete)
+    places, problems = check_tensors(
+        spec, values.known, flat, checkpoint.config, complete=checkpoint.complete, fetched=checkpoint.fetched
+    )
     findings += [*values.findings, *problems]
     mask = values.known.get("mask_token_id")
     tied = checkpoint.config.get("tie_word_embeddings") is True
-    written, notes = _shared(places, flat, target, options, mask_token_id=mask, tied=tied, complete=checkpoint.complete)
+    written, notes = _shared(
+        places, flat, target, options, mask_token_id=mask, tied=tied, complete=checkpoint.complete, readable=readable
+    )
     findings += notes
     tokenizer: tuple[KV, ...] = ()
     if draft is not None:
@@ -108,12 +117,16 @@ def _shared(
     mask_token_id: int | None,
     tied: bool,
     complete: bool,
+    readable: bool,
 ) -> tuple[list[Place], list[Finding]]:
-    """The places to write once the choice about the target's tensors is applied, and its findings."""
+    """The places to write once the choice about the target's tensors is applied, and its findings.
+
+    ``readable``: the bytes of the tensors can be read, not their headers only.
+    """
     shared = [place for place in places if place.rule.shared]
     include = options.shared_tensors == "include"
     findings: list[Finding] = []
-    if complete and target is not None:
+    if readable and target is not None:
         for place in shared:
             head = place.gguf == "output.weight"
             ours = flat[place.source]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,17 @@ MAX_LISTED = 8
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``tensors`` maps the checkpoint's own names to places; nothing but headers was read."""
+    """``tensors`` maps the checkpoint's own names to places; nothing but headers was read.
+
+    ``fetched`` is False where the tensors' bytes are still on the hub: reading them raises InputError.
+    """
 
     root: Path
     config: dict[str, Any]
     tensors: dict[str, TensorRef]
     provenance: Provenance
     findings: tuple[Finding, ...]
+    fetched: bool = True
 
     @property
     def complete(self) -> bool:
@@ -59,9 +64,10 @@ def read_config(root: Path, role: str) -> dict[str, Any]:
     return read_object(path)
 
 
-def open_checkpoint(root: Path) -> Checkpoint:
+def open_checkpoint(root: Path, sizes: Mapping[str, int] | None = None) -> Checkpoint:
     """Read config and headers of the draft checkpoint in ``root``.
 
+    ``sizes``: bytes of every shard, where only the headers of the shards lie there.
     File problems are collected as findings. Raises UsageError or InputError where there is
     nothing to go on: no directory, no readable config.json, no safetensors at all.
     """
@@ -89,7 +95,7 @@ def open_checkpoint(root: Path) -> Checkpoint:
     twice: dict[str, list[str]] = {}
     sound = set()
     for path in wanted:
-        refs, problems = read_header(path)
+        refs, problems = read_header(path, sizes[path.name] if sizes else None)
         findings += problems
         if not problems:
             sound.add(path.name)
@@ -103,7 +109,7 @@ def open_checkpoint(root: Path) -> Checkpoint:
             findings.append(error("tensor-duplicate", both[0], message, "remove the stale file"))
     if claimed is not None:
         findings += _compare(claimed, tensors, sound)
-    return Checkpoint(root, config, tensors, provenance(root, config), tuple(findings))
+    return Checkpoint(root, config, tensors, provenance(root, config), tuple(findings), not sizes)
 
 
 def _weight_files(root: Path) -> tuple[list[Path], list[Path]]:

@@ -63,15 +63,16 @@ class TensorRef:
     nbytes: int
 
 
-def read_header(path: Path) -> tuple[list[TensorRef], list[Finding]]:
+def read_header(path: Path, size: int | None = None) -> tuple[list[TensorRef], list[Finding]]:
     """All tensors of the file ``path``, and what is wrong with the file as a whole.
 
+    ``size``: of the whole file, where only its header lies there.
     The list is empty where the header itself cannot be trusted.
     """
     name = path.name
     try:
         status = path.stat()
-        size = status.st_size
+        size = status.st_size if size is None else size
         if is_special(status):
             message = f"{name} is no regular file."
             return [], [error("shard-unreadable", name, message, "fetch the real file")]
