@@ -5,33 +5,51 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
 ``name``, ``title``
     a stable id, and what people call the family.
 ``backbone``, ``rope_style``
-    the kind of decoder layer ("qwen3": GQA with per-head q/k norms and SwiGLU), and how the
-    *checkpoint* lays out rotary pairs: "neox" (i, i + n_rot/2) or "norm" (2i, 2i + 1).
+    the kind of decoder layer ("qwen3": GQA with per-head q/k norms and SwiGLU; "deepseek4": MLA
+    with hyper-connections and experts), and how the *checkpoint* lays out rotary pairs: "neox"
+    (i, i + n_rot/2) or "norm" (2i, 2i + 1).
 ``tap_offset``
     added to a checkpoint's layer id to get llama.cpp's layer *input*: 1 where ids name layer
     outputs (Hugging Face ``hidden_states[id + 1]``), 0 where they name inputs.
+``layer_name``
+    what the family calls a layer, for messages (default "layer").
+``unsupported``
+    reasons why no llama.cpp runs this family: it is read and shown, converting it is refused.
 ``[recognise]``
-    ``architectures``: class names; ``tensors``: of these names one must be there (without the
-    optional ``model.`` prefix); ``unless_tensors``: patterns that make it another family.
+    ``architectures``: class names; ``tensors``: one name that fits one of these patterns must be
+    there (without the optional ``model.`` prefix); ``unless_tensors``: patterns that make it
+    another family; ``within``: patterns of the draft's tensors in a checkpoint that holds the
+    target too. All others are the target's then: not read, and their files not needed.
 ``[fields.NAME]``
     one field of the meaning. ``from``: config paths in order of preference ("a.b" is nested, a
     leading "not " inverts a flag); the first that is present wins, and two that disagree are an
     error. ``type``: int, float, bool, str, int_list. ``min``/``max``: inclusive bounds.
     ``choices``: allowed values with ``reason`` for the others. ``formula``: the default, over
-    earlier fields and tensor shapes (``dspark_convert.formula``). Without a formula the field
-    is required. ``check``: a formula that must be true once all fields are known, and ``reason``.
+    earlier fields and tensor shapes (``dspark_convert.formula``). Without a formula the field is
+    required, unless ``optional``: then it has no value. ``check``: a formula that must be true once
+    all fields are known, and ``reason``.
 ``[derived]``
     further names for the formulas below, in order.
 ``[[require]]``
     ``key`` in config must be absent, null or one of ``allow``; else ``reason`` is the refusal.
 ``[config]``
     ``inert``: config keys that change nothing in the file (patterns). Any other unread key is
-    a warning that names it, with ``--strict`` an error.
+    a warning that names it, with ``--strict`` an error. ``nested``: objects whose keys count like
+    those at the top ("text_config"), for fields, requirements and inert keys alike.
+``[scales]``
+    the family stores numbers as codes with scales, and the dtype of a tensor tells which: F8_E4M3
+    with an F8_E8M0 scale for each tile, or bytes (I8, U8) of two FP4 codes with an F8_E8M0 scale
+    for 32 of a row. ``weight`` is the ending of the codes' name that ``scale`` replaces in that
+    of their scales; ``tile``: the field that says rows and columns of an FP8 tile.
 ``[[tensor]]``
     ``source`` with ``{layer}``; ``gguf``; ``shape`` row-major, as formulas; ``when``: formula,
     default true; ``gguf_columns``: length of the rows as written, filled up with zeros;
     ``shared``: a copy of the target's tensor, written only with ``--shared-tensors include``.
-    ``optional``: may be missing. 1-D tensors become F32, others follow ``--outtype``.
+    ``optional``: may be missing. ``only``: "first" or "last", the one layer that has it.
+    ``stack``: a formula; ``source`` holds ``{expert}``, and the tensors from 0 to that number, each
+    of ``shape``, become one with a further outermost axis. ``role``: what a matrix is for, which
+    decides how far ``--outtype`` goes (``dspark_convert.policy``): "matrix" (default), "expert",
+    "router", "head" (embeddings, heads) or "fixed", always F32. Vectors are F32 in any case.
 ``[[zeros]]``
     a tensor made of zeros: ``gguf``, ``shape``, ``when``, ``reason``.
 ``[[drop]]``
@@ -39,4 +57,6 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
 ``[[refuse]]``
     ``source`` pattern and ``reason``: known, and not convertible; ``unless_zero``: a tensor of
     zeros adds nothing, so it is dropped with a note instead.
+``[[deviation]]``
+    ``source``, what is written otherwise than by llama.cpp's own converter, and ``reason``.
 """

@@ -2,6 +2,8 @@
 
 Names are field values; ``has('tensor')`` says whether the checkpoint holds a tensor, ``rows`` and
 ``cols`` give its first and last axis (0 if it is missing), ``count(name)`` the length of a list.
+``numbered('blocks.{layer}.')`` is one more than the highest number that stands for ``{layer}`` at
+the start of a tensor's name (0 if there is none); ``{last}`` in a tensor's name is ``n_layer - 1``.
 Nothing else can be called or reached, so a spec from anywhere is data, not code.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,12 +74,29 @@ def _value(node: ast.expr, names: Mapping[str, Any], shapes: Mapping[str, tuple[
         case ast.Call(func=ast.Name(id="count"), args=[ast.Name() as listed], keywords=[]):
             return len(value(listed))
         case ast.Call(func=ast.Name(id="has"), args=[ast.Constant(value=str() as tensor)], keywords=[]):
-            return tensor in shapes
+            return _named(tensor, names) in shapes
         case ast.Call(func=ast.Name(id="rows"), args=[ast.Constant(value=str() as tensor)], keywords=[]):
-            return (shapes.get(tensor) or (0,))[0]
+            return (shapes.get(_named(tensor, names)) or (0,))[0]
         case ast.Call(func=ast.Name(id="cols"), args=[ast.Constant(value=str() as tensor)], keywords=[]):
-            return (shapes.get(tensor) or (0,))[-1]
+            return (shapes.get(_named(tensor, names)) or (0,))[-1]
+        case ast.Call(func=ast.Name(id="numbered"), args=[ast.Constant(value=str() as start)], keywords=[]):
+            return _numbered(start, shapes)
     raise FormulaError(f"{ast.unparse(node)!r} is not part of the formula language")
+
+
+def _named(tensor: str, names: Mapping[str, Any]) -> str:
+    if "{last}" not in tensor:
+        return tensor
+    if "n_layer" not in names:
+        raise FormulaError("n_layer is not known")
+    return tensor.replace("{last}", str(names["n_layer"] - 1))
+
+
+def _numbered(start: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    before, _, after = start.partition("{layer}")
+    # Nine digits: more number nothing, and Python refuses to read very many.
+    pattern = re.compile(rf"{re.escape(before)}(\d{{1,9}}){re.escape(after)}", re.ASCII)
+    return max((int(match[1]) + 1 for name in shapes if (match := pattern.match(name))), default=0)
 
 
 def _number(value: Any) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from dspark_convert.draft import Draft, Rope
+from dspark_convert.draft import DeepSeek4, Draft, Rope
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.formula import FormulaError, evaluate
 from dspark_convert.pair import judge_order
@@ -132,6 +132,8 @@ def _default(
             return evaluate(field.formula, known, shapes), f"default ({field.formula})"
         except FormulaError:
             return ABSENT  # a field that it needs has an error of its own
+    if field.optional:
+        return ABSENT
     places = " or ".join(field.sources)
     message = f"config.json has no {places}, which says the draft's {field.name}."
     findings.append(error("config-missing", field.name, message, "take the config that was published with the draft"))
@@ -209,11 +211,23 @@ def make_draft(spec: Spec, values: Values) -> Draft | None:
             head_dim=v["head_dim"],
             context_length=v["context_length"],
             rms_norm_eps=float(v["rms_norm_eps"]),
-            rope=Rope("norm" if spec.rope_style == "norm" else "neox", v["head_dim"], float(v["rope_theta"])),
+            rope=Rope(
+                "norm" if spec.rope_style == "norm" else "neox",
+                v.get("rope_dimensions", v["head_dim"]),
+                float(v["rope_theta"]),
+            ),
+            sliding_window=v.get("sliding_window"),
+            has_sinks=any(rule.gguf.endswith(".attn_sinks.weight") for rule in spec.tensors),
+            deepseek4=_deepseek4(v) if spec.backbone == "deepseek4" else None,
             origin=dict(values.origin),
         )
     except KeyError:
         return None
+
+
+def _deepseek4(v: Mapping[str, Any]) -> DeepSeek4:
+    kinds = {"int": int, "float": float, "bool": bool}
+    return DeepSeek4(**{field.name: kinds[str(field.type)](v[field.name]) for field in fields(DeepSeek4)})
 
 
 def judge_draft(draft: Draft, config: Mapping[str, Any]) -> list[Finding]:

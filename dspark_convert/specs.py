@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from dspark_convert.errors import InputError
 from dspark_convert.source.classify import architectures, describe
+
+#: what a matrix is for, which decides its type (``dspark_convert.policy``)
+Role = Literal["matrix", "expert", "router", "head", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Field:
     min: float | None = None
     max: float | None = None
     formula: str | None = None
+    optional: bool = False
     check: str | None = None
     reason: str = ""
 
@@ -45,10 +50,22 @@ class TensorRule:
     gguf_columns: str | None = None
     shared: bool = False
     optional: bool = False
+    only: Literal["first", "last"] | None = None
+    stack: str | None = None
+    role: Role = "matrix"
 
     @property
     def per_layer(self) -> bool:
         return "{layer}" in self.source
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The name of a weight's scale: the ending ``weight`` of its own replaced by ``scale``."""
+
+    weight: str
+    scale: str
+    tile: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,10 @@ class NameRule:
 
 @dataclass(frozen=True)
 class Spec:
-    """One family; the parts are documented in ``arch_specs``."""
+    """One family; the parts are documented in ``arch_specs``.
+
+    Paths into config.json are listed with and without each of ``nested``.
+    """
 
     name: str
     title: str
@@ -78,20 +98,33 @@ class Spec:
     architectures: tuple[str, ...]
     required_tensors: tuple[str, ...]
     foreign_tensors: tuple[str, ...]
+    within: tuple[str, ...]
+    layer_name: str
     fields: tuple[Field, ...]
     derived: tuple[tuple[str, str], ...]
     require: tuple[Require, ...]
     inert: tuple[str, ...]
+    nested: tuple[str, ...]
+    scales: Scales | None
     tensors: tuple[TensorRule, ...]
     zeros: tuple[ZerosRule, ...]
     drop: tuple[NameRule, ...]
     refuse: tuple[NameRule, ...]
+    unsupported: tuple[str, ...]
+    deviations: tuple[NameRule, ...]
+
+    def speaks_of(self, name: str) -> bool:
+        """Whether the tensor of this flat name is the draft's, where the checkpoint holds the target too."""
+        return not self.within or any(fnmatchcase(name, pattern) for pattern in self.within)
 
 
 def parse_spec(table: dict[str, Any]) -> Spec:
     """A spec from its TOML table; a missing or unknown key is a KeyError or TypeError (our own bug)."""
     parts = dict(table)
     recognise, config = dict(parts.pop("recognise")), dict(parts.pop("config"))
+    nested = tuple(config.pop("nested", []))
+    prefixes = ("", *(f"{name}." for name in nested))
+    scales = parts.pop("scales", None)
     spec = Spec(
         name=parts.pop("name"),
         title=parts.pop("title"),
@@ -101,23 +134,40 @@ def parse_spec(table: dict[str, Any]) -> Spec:
         architectures=tuple(recognise.pop("architectures")),
         required_tensors=tuple(recognise.pop("tensors")),
         foreign_tensors=tuple(recognise.pop("unless_tensors")),
-        fields=tuple(_field(name, entry) for name, entry in parts.pop("fields").items()),
+        within=tuple(recognise.pop("within", [])),
+        layer_name=parts.pop("layer_name", "layer"),
+        fields=tuple(_field(name, entry, prefixes) for name, entry in parts.pop("fields").items()),
         derived=tuple(parts.pop("derived").items()),
-        require=tuple(Require(**(entry | {"allow": tuple(entry["allow"])})) for entry in parts.pop("require")),
-        inert=tuple(config.pop("inert")),
+        require=tuple(rule for entry in parts.pop("require") for rule in _require(entry, prefixes)),
+        inert=tuple(prefix + pattern for pattern in config.pop("inert") for prefix in prefixes),
+        nested=nested,
+        scales=None if scales is None else Scales(**scales),
         tensors=tuple(TensorRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in parts.pop("tensor")),
         zeros=tuple(ZerosRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in parts.pop("zeros", [])),
         drop=tuple(NameRule(**entry) for entry in parts.pop("drop", [])),
         refuse=tuple(NameRule(**entry) for entry in parts.pop("refuse", [])),
+        unsupported=tuple(parts.pop("unsupported", [])),
+        deviations=tuple(NameRule(**entry) for entry in parts.pop("deviation", [])),
     )
     if unknown := [*parts, *recognise, *config]:
         raise KeyError(f"{spec.name}: unknown keys {', '.join(unknown)}")
     return spec
 
 
-def _field(name: str, entry: dict[str, Any]) -> Field:
+def _field(name: str, entry: dict[str, Any], prefixes: tuple[str, ...]) -> Field:
     rest = {key: value for key, value in entry.items() if key not in ("from", "choices")}
-    return Field(name=name, sources=tuple(entry["from"]), choices=tuple(entry.get("choices", ())), **rest)
+    sources = tuple(_below(source, prefix) for prefix in prefixes for source in entry["from"])
+    return Field(name=name, sources=sources, choices=tuple(entry.get("choices", ())), **rest)
+
+
+def _below(source: str, prefix: str) -> str:
+    path = source.removeprefix("not ")
+    return source if not prefix else f"{'not ' if path != source else ''}{prefix}{path}"
+
+
+def _require(entry: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[Require]:
+    for prefix in prefixes:
+        yield Require(**(entry | {"key": prefix + entry["key"], "allow": tuple(entry["allow"])}))
 
 
 @cache
@@ -132,7 +182,7 @@ def flat_name(name: str) -> str:
     return name.removeprefix("model.")
 
 
-def match_spec(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Spec:
+def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
     """The spec of the checkpoint with this config and these tensor names.
 
     Raises InputError that says what the checkpoint is instead.
@@ -140,25 +190,36 @@ def match_spec(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Spec:
     declared = architectures(config)
     names = {flat_name(name) for name in tensors}
     known = sorted(a for spec in load_specs() for a in spec.architectures)
-    what = describe(config, names)
     if not declared:
         raise InputError(
-            f"config.json names no architectures (the checkpoint looks like {what}); "
+            f"config.json names no architectures (the checkpoint looks like {describe(config, names)}); "
             f"expected one of {', '.join(known)}."
         )
     for spec in load_specs():
         if not any(architecture in spec.architectures for architecture in declared):
             continue
-        foreign = [n for n in sorted(names) if any(fnmatchcase(n, p) for p in spec.foreign_tensors)]
+        foreign = sorted(name for pattern in spec.foreign_tensors for name in matching(names, pattern))
         if foreign:
             raise InputError(
-                f"this is {what}: it holds {foreign[0]} and is no {spec.title}; no spec of this version covers it."
+                f"this is {describe(config, names)}: it holds {foreign[0]} and is no {spec.title}; "
+                "no spec of this version covers it."
             )
-        if not any(name in names for name in spec.required_tensors):
+        if not any(matching(names, pattern) for pattern in spec.required_tensors):
             missing = ", ".join(spec.required_tensors)
             raise InputError(
-                f"config.json says {', '.join(declared)}, but the tensors are those of {what} "
+                f"config.json says {', '.join(declared)}, but the tensors are those of {describe(config, names)} "
                 f"(none of {missing} is there)."
             )
         return spec
-    raise InputError(f"this is {what}; this version converts {', '.join(known)}.")
+    raise InputError(f"this is {describe(config, names)}; this version converts {', '.join(known)}.")
+
+
+def needed_tensors(config: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Of a checkpoint's tensor names those that a conversion reads, in their order.
+
+    Names alone decide, so an index is enough. Raises InputError as ``match_spec`` does.
+    """
+    names = list(names)
+    spec = match_spec(config, names)
+    ours = [name for name in names if spec.speaks_of(flat_name(name))]
+    return [name for name in ours if not any(fnmatchcase(flat_name(name), rule.source) for rule in spec.drop)]

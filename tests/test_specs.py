@@ -16,7 +16,7 @@ import pytest
 import arch_specs
 from dspark_convert.errors import InputError
 from dspark_convert.formula import evaluate
-from dspark_convert.specs import Spec, flat_name, load_specs, match_spec, parse_spec
+from dspark_convert.specs import Spec, flat_name, load_specs, match_spec, needed_tensors, parse_spec
 
 TABLES = {
     f.name: tomllib.loads(f.read_text("utf-8")) for f in files("arch_specs").iterdir() if f.name.endswith(".toml")
@@ -27,16 +27,21 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {
     "": (
         {"name", "title", "backbone", "rope_style", "tap_offset", "recognise", "fields", "derived", "require"}
         | {"config", "tensor"},
-        {"zeros", "drop", "refuse"},
+        {"layer_name", "unsupported", "scales", "zeros", "drop", "refuse", "deviation"},
     ),
-    "recognise": ({"architectures", "tensors", "unless_tensors"}, set()),
-    "fields": ({"from", "type"}, {"min", "max", "choices", "formula", "check", "reason"}),
+    "recognise": ({"architectures", "tensors", "unless_tensors"}, {"within"}),
+    "fields": ({"from", "type"}, {"min", "max", "choices", "formula", "optional", "check", "reason"}),
     "require": ({"key", "allow", "reason"}, set()),
-    "config": ({"inert"}, set()),
-    "tensor": ({"source", "gguf", "shape"}, {"when", "gguf_columns", "shared", "optional"}),
+    "config": ({"inert"}, {"nested"}),
+    "scales": ({"weight", "scale", "tile"}, set()),
+    "tensor": (
+        {"source", "gguf", "shape"},
+        {"when", "gguf_columns", "shared", "optional", "only", "stack", "role"},
+    ),
     "zeros": ({"gguf", "shape", "when", "reason"}, set()),
     "drop": ({"source", "reason"}, set()),
     "refuse": ({"source", "reason"}, {"unless_zero"}),
+    "deviation": ({"source", "reason"}, set()),
 }
 
 #: values that are possible for fields of each type, for trying formulas
@@ -66,7 +71,7 @@ def formulas(spec: Spec) -> list[tuple[str, set[str]]]:
         known.add(name)
     later = [field.check for field in spec.fields if field.check is not None]
     for rule in spec.tensors:
-        later += [rule.when, *rule.shape, *([rule.gguf_columns] if rule.gguf_columns else [])]
+        later += [rule.when, *rule.shape, *(text for text in (rule.gguf_columns, rule.stack) if text)]
     for zeros in spec.zeros:
         later += [zeros.when, *zeros.shape]
     return result + [(formula, known) for formula in later]
@@ -121,7 +126,7 @@ def test_a_key_that_is_missing_is_a_bug(part: str, table: dict[str, Any]) -> Non
 def test_formulas_use_names_that_have_a_value(spec: Spec) -> None:
     fields = {field.name: SAMPLES[field.type] for field in spec.fields}
     for formula, known in formulas(spec):
-        functions = {"has", "rows", "cols", "count"}
+        functions = {"has", "rows", "cols", "count", "numbered"}
         names = {node.id for node in ast.walk(ast.parse(formula, mode="eval")) if isinstance(node, ast.Name)}
         assert names <= known | functions, formula
         evaluate(formula, {name: fields.get(name, 64) for name in known}, {})
@@ -133,7 +138,7 @@ def test_formulas_name_tensors_of_the_spec(spec: Spec) -> None:
     patterns = sources + [rule.source for rule in (*spec.refuse, *spec.drop)]
     for formula, _ in formulas(spec):
         for name in re.findall(r"(?:has|rows|cols)\('([^']*)'\)", formula):
-            assert any(fnmatchcase(name, pattern) for pattern in patterns), name
+            assert any(fnmatchcase(name.replace("{last}", "0"), pattern) for pattern in patterns), name
 
 
 @each_spec
@@ -162,7 +167,10 @@ def test_no_tensor_is_both_taken_and_left(spec: Spec) -> None:
 @each_spec
 def test_layers_stand_in_both_names_or_in_neither(spec: Spec) -> None:
     for rule in spec.tensors:
-        assert rule.source.count("{layer}") == rule.gguf.count("{layer}") <= 1
+        # What one layer alone has stands outside of the layers in llama.cpp.
+        assert rule.source.count("{layer}") == rule.gguf.count("{layer}") + (rule.only is not None) <= 1
+        assert rule.source.count("{expert}") == (rule.stack is not None)
+        assert rule.only is None or rule.per_layer
         assert len(rule.gguf.replace("{layer}", "999").encode()) < 64
 
 
@@ -189,7 +197,8 @@ def test_recognition_names_tensors_that_the_spec_takes(spec: Spec) -> None:
     assert spec.rope_style in ("neox", "norm")
     assert spec.tap_offset in (0, 1)
     sources = {rule.source for rule in spec.tensors}
-    assert set(spec.required_tensors) <= sources
+    assert {pattern.replace("*", "{layer}") for pattern in spec.required_tensors} <= sources
+    assert all(spec.speaks_of(source) for source in sources)
     assert spec.architectures
 
 
@@ -201,6 +210,28 @@ def test_a_checkpoint_of_exactly_the_specs_tensors_is_recognised(spec: Spec) -> 
         assert match_spec({"architectures": ["Other", architecture]}, {f"model.{n}": () for n in names}) is spec
     with pytest.raises(InputError, match="this version converts"):
         match_spec({"architectures": ["Other"]}, names)
+
+
+def test_needed_are_all_but_the_dropped() -> None:
+    config = {"architectures": ["Qwen3DSparkModel"]}
+    names = ["model.fc.weight", "layers.0.rotary_emb.inv_freq", "norm.weight", "what.is.this"]
+    assert needed_tensors(config, names) == ["model.fc.weight", "norm.weight", "what.is.this"]
+
+
+def test_needed_of_a_target_with_a_draft_in_it_are_the_drafts() -> None:
+    config = {"architectures": ["DeepseekV4ForCausalLM"]}
+    names = ["embed.weight", "mtp.0.main_proj.weight", "layers.0.ffn.gate.bias_vl", "mtp.0.ffn.gate.bias_vl", "mtp.9.x"]
+    assert needed_tensors(config, names) == ["mtp.0.main_proj.weight", "mtp.9.x"]
+    with pytest.raises(InputError, match="no DSpark draft"):
+        needed_tensors(config, ["embed.weight", "layers.0.ffn_norm.weight", "mtp.0.enorm.weight"])
+
+
+def test_keys_of_a_nested_config_count_like_those_at_the_top() -> None:
+    spec = next(spec for spec in load_specs() if spec.nested)
+    field = next(field for field in spec.fields if field.name == "block_size")
+    assert field.sources == ("dspark_block_size", "text_config.dspark_block_size")
+    assert {"hidden_act", "text_config.hidden_act"} <= {rule.key for rule in spec.require}
+    assert {"compress_ratios", "text_config.compress_ratios"} <= set(spec.inert)
 
 
 def test_flat_name_takes_one_prefix_off() -> None:

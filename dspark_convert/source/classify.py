@@ -8,8 +8,9 @@ from typing import Any
 
 #: tensors that only the kind named can have, most telling first
 _EVIDENCE = (
-    (r"mtp\.\d+\.main_proj\.", "a DeepSeek-V4 checkpoint with DSpark stages in it"),
-    (r"mtp\.\d+\.(enorm|hnorm|eh_proj)", "a checkpoint with ordinary MTP layers and no DSpark draft"),
+    (r"mtp\.\d+\.(main_proj|markov_head)\.", "a DeepSeek-V4 checkpoint with DSpark stages in it"),
+    (r"mtp\.\d+\.(enorm|hnorm|e_proj|h_proj|eh_proj)", "a checkpoint with ordinary MTP layers and no DSpark draft"),
+    (r"mtp\.\d+\.", "a checkpoint with mtp.* layers, but neither the first nor the last stage of a DSpark draft"),
     (r"candidate_selector\.", "a DFlash2 draft"),
     (r"log_snr_", "a DSpark draft with log-SNR conditioning (Bonsai), which llama.cpp cannot run"),
     (r"(logit_head\.)?markov_head\.", "a DSpark draft"),
@@ -30,7 +31,8 @@ def names_draft(config: Mapping[str, Any]) -> bool:
 
 def is_full_model(names: Collection[str]) -> bool:
     """Whether they are those of a language model that stands on its own."""
-    return "fc.weight" not in names and "embed_tokens.weight" in names and any(n.startswith("layers.0.") for n in names)
+    embedded = "embed_tokens.weight" in names or "embed.weight" in names
+    return "fc.weight" not in names and embedded and any(n.startswith("layers.0.") for n in names)
 
 
 def describe(config: Mapping[str, Any], names: Collection[str]) -> str:
