@@ -14,7 +14,14 @@ from tests.gguf_bytes import ARRAY, STRING, Builder
 U32, I32, F32, BOOL = 4, 5, 6, 7
 
 #: ggml type -> (number, elements a block, bytes a block)
-TYPES = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q8_0": (8, 32, 34), "I64": (27, 1, 8), "BF16": (30, 1, 2)}
+TYPES = {
+    "F32": (0, 1, 4),
+    "F16": (1, 1, 2),
+    "Q8_0": (8, 32, 34),
+    "I64": (27, 1, 8),
+    "BF16": (30, 1, 2),
+    "MXFP4": (39, 32, 17),
+}
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FEED_FORWARD, VOCAB, RANK = 64, 2, 4, 2, 16, 96, 80, 32
 TAPS = [1, 3, 5]
@@ -122,4 +129,6 @@ def encode(rng: np.random.Generator, kind: str, count: int, order: str) -> bytes
     if kind == "I64":
         return np.arange(count, dtype=f"{order}i8").tobytes()
     block = struct.pack(f"{order}e", 0.01) + bytes(range(1, 33))
+    if kind == "MXFP4":
+        block = bytes([120]) + bytes(range(1, 17))
     return block * (count // 32)

@@ -8,6 +8,7 @@ speak they have to agree. A key that is missing means what llama.cpp takes it to
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.keys import INTEGERS, Keys
 from dspark_convert.ggufio.legacy import find_legacy
 from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.ggufio.stages import has_stages, read_stages
 from dspark_convert.ggufio.types import ValueType
 from dspark_convert.words import shown
 
@@ -24,6 +26,9 @@ from dspark_convert.words import shown
 DEFAULT_BLOCK_SIZE = 16
 #: RoPE base that llama.cpp assumes
 DEFAULT_FREQ_BASE = 10_000.0
+
+#: a layer's attention sinks; TensorSharp leaves the suffix out
+SINKS = re.compile(r"blk\.\d+\.attn_sinks(\.weight)?")
 
 #: our own key -> the Draft's attribute that it has to agree with
 MEANING: dict[str, str] = {
@@ -79,15 +84,16 @@ def _describe(file: GGUFFile, architecture: str) -> str:
 def _read(keys: Keys, dialect: str) -> Reading:
     file = keys.file
     kind = _kind(file)
-    v4 = isinstance(file.metadata.get(f"{dialect}.hyper_connection.count"), int)
+    v4 = has_stages(keys)
     sizes = _sizes(keys, v4)
+    stages = read_stages(keys) if v4 else None
     eps = keys.number("attention.layer_norm_rms_epsilon", ValueType.FLOAT32, required=True)
     taps = keys.array(f"{dialect}.target_layers", INTEGERS, required=True)
     mask = keys.full("tokenizer.ggml.mask_token_id", ValueType.UINT32, required=True)
     block_size = _block_size(keys, kind)
     anchor = _anchor(keys, kind, dialect)
     confidence = _confidence(keys, kind, dialect)
-    if sizes is None or taps is None or block_size is None or eps is None or mask is None:
+    if sizes is None or taps is None or block_size is None or eps is None or mask is None or (v4 and stages is None):
         return Reading(dialect, None, tuple(keys.findings))
     w1, d2t = file.tensor("markov_w1.weight"), file.tensor("d2t")
     vocab_size = _vocab_size(keys)
@@ -118,6 +124,8 @@ def _read(keys: Keys, dialect: str) -> Reading:
         sliding_window_pattern=keys.array(f"{dialect}.attention.sliding_window_pattern", (ValueType.BOOL,)) or (),
         has_token_embd=file.tensor("token_embd.weight") is not None,
         has_output=file.tensor("output.weight") is not None,
+        has_sinks=any(SINKS.fullmatch(tensor.name) for tensor in file.tensors),
+        deepseek4=stages,
     )
     _compare_meaning(keys, draft)
     _compare_backbone(keys, draft, v4)
@@ -199,7 +207,7 @@ def _rope(keys: Keys, head_dim: int, v4: bool) -> Rope:
     if stated is not None and stated != style:
         message = f"the file says {stated!r}, but llama.cpp rotates this draft {style!r}: all it computes is wrong."
         keys.findings.append(error("rope-style", "dspark.rope_style", message, "convert the draft again"))
-    return Rope(style, head_dim if count is None else count, base, scaling or None)
+    return Rope(style, head_dim if count is None else count, base, None if v4 else scaling or None)
 
 
 def _vocab_size(keys: Keys) -> int:

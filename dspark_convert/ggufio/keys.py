@@ -7,6 +7,7 @@ from typing import Any
 from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import ValueType
+from dspark_convert.words import shown
 
 #: lists in a draft have an item a tap or a layer; a longer one is damage and is not decoded
 MAX_LIST_ITEMS = 4096
@@ -32,15 +33,24 @@ class Keys:
 
     def size(self, name: str) -> int | None:
         """A required UINT32; an array that gives every layer the same value serves too."""
+        value: int | None = self.uniform(name, ValueType.UINT32, INTEGERS)
+        return value
+
+    def uniform(self, name: str, kind: ValueType, items: tuple[ValueType, ...], *, required: bool = True) -> Any:
+        """The scalar ``<prefix>.<name>`` of type ``kind``, or the one value that all layers have in an array."""
         key = f"{self.prefix}.{name}"
         entry = self.file.metadata.entries.get(key)
-        if entry is None or entry.array is None or entry.array.item_type not in INTEGERS:
-            value: int | None = self.full(key, ValueType.UINT32, required=True)
-            return value
-        values = set(self.array(key, INTEGERS) or ())
-        if len(values) == 1:
-            return int(values.pop())
-        message = f"the layers have {len(values)} different values; one for all is expected."
+        if entry is None or entry.array is None or entry.array.item_type not in items:
+            return self.full(key, kind, required=required)
+        values = self.array(key, items)
+        if values is None:
+            return None
+        layers = self.file.metadata.get(f"{self.prefix}.block_count")
+        if len(set(values)) == 1 and len(values) == layers:
+            return values[0]
+        message = f"the list has {len(values)} items, {len(set(values))} of them different; one for all is expected."
+        if len(values) != layers:
+            message = f"the list has {len(values)} items for {shown(layers)} layers."
         self.findings.append(error("key-per-layer", key, message))
         return None
 

@@ -8,29 +8,18 @@ Source: ``llama_model_dflash::load_arch_tensors`` (src/models/dflash.cpp).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dspark_convert.draft import Draft
 from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.lint.stage_contract import stages
+from dspark_convert.lint.wanted import Wanted
 
 #: llama.cpp's LLAMA_MAX_LAYERS
 MAX_LAYERS = 512
 
-#: suffixes of NVFP4 companions, one F32 value each, that any matrix may have
-SCALE_SUFFIXES = (".scale", ".input_scale")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A tensor that may stand in the file."""
-
-    name: str
-    shape: tuple[int, ...]
-    required: bool = True
-
 
 def wanted(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
-    """Every tensor that the loader knows for this draft (not for DeepSeek-V4's backbone)."""
+    """Every tensor that the loader knows for this draft."""
     h, v, vd, rank = draft.hidden_size, draft.vocab_size, draft.draft_vocab_size, draft.markov_rank
     yield Wanted("fc.weight", (len(draft.target_layers) * h, h))
     yield Wanted("enc.output_norm.weight", (h,))
@@ -38,7 +27,6 @@ def wanted(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
     yield Wanted("token_embd.weight", (h, v), required=False)
     yield Wanted("output.weight", (h, vd), required=False)
     yield Wanted("d2t", (vd,), required=False)
-    yield Wanted("rope_freqs.weight", (draft.head_dim // 2,), required=False)
     if draft.kind == "dspark":
         yield Wanted("markov_w1.weight", (rank, v))
         yield Wanted("markov_w2.weight", (rank, vd))
@@ -49,6 +37,16 @@ def wanted(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
         yield Wanted("selector_predecessor.weight", (selector_rank, v))
         yield Wanted("selector_successor.weight", (selector_rank, v))
         yield Wanted("selector_hidden.weight", (h, selector_rank))
+    if draft.deepseek4 is not None:
+        yield from stages(draft, draft.deepseek4)
+    else:
+        yield from _layers(file, draft)
+
+
+def _layers(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
+    """Layers like Qwen3's."""
+    h = draft.hidden_size
+    yield Wanted("rope_freqs.weight", (draft.head_dim // 2,), required=False)
     values = has_values(file)
     stated = _number(file, f"{file.metadata['general.architecture']}.attention.value_length")
     # llama.cpp's default; the width of the keys is its own key.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.lint.stages import check_stages
 from dspark_convert.pair import TOLD_TAPS, judge_order
 
 AGAIN = "correct the checkpoint's config and convert again"
@@ -25,7 +26,10 @@ def check_meaning(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     yield from _taps(draft)
     yield from _heads(draft)
     yield from _numbers(draft)
-    yield from _window(draft)
+    if draft.deepseek4 is None:
+        yield from _window(draft)
+    else:
+        yield from check_stages(file, draft, draft.deepseek4)
     yield from _flags(file, draft)
 
 
@@ -74,7 +78,7 @@ def _numbers(draft: Draft) -> Iterator[Finding]:
 
 def _window(draft: Draft) -> Iterator[Finding]:
     pattern = draft.sliding_window_pattern
-    if draft.sliding_window and draft.backbone != "deepseek4" and not pattern:
+    if draft.sliding_window and not pattern:
         message = "there is a sliding window and no list of the layers that have it, which llama.cpp refuses."
         yield error("window-without-pattern", "attention.sliding_window_pattern", message, AGAIN)
     elif pattern and len(pattern) != draft.n_layer:

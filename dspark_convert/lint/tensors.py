@@ -8,10 +8,15 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.lint.contract import MAX_LAYERS, SCALE_SUFFIXES, Wanted, has_values, wanted
+from dspark_convert.lint.contract import MAX_LAYERS, has_values, wanted
+from dspark_convert.lint.scales import check_scales, is_scale
+from dspark_convert.lint.wanted import Wanted, trimmed
 from dspark_convert.words import listed
 
 AGAIN = "convert the published checkpoint again"
+
+#: ends a name that a fork spells without its ".weight"
+SINKS = ".attn_sinks.weight"
 
 #: names shown of a list; the rest is counted
 SHOWN_NAMES = 6
@@ -24,18 +29,21 @@ def check_tensors(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
         return
     yield from _shared(file, draft)
     yield from _vectors(file.tensors)
-    if any(key.endswith(".hyper_connection.count") for key in file.metadata):
-        message = "a DeepSeek-V4 backbone, whose tensors this version does not check against the metadata."
-        yield info("backbone-unchecked", "blk.*", message)
-        return
     by_name = {item.name: item for item in wanted(file, draft)}
-    yield from _missing(file, by_name)
+    yield from _missing(file, draft, by_name)
     yield from _unexpected(file, by_name)
     yield from _shapes(file, draft, by_name)
+    if draft.deepseek4 is not None:
+        yield from check_scales(file, by_name)
 
 
-def _missing(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
+def _missing(file: GGUFFile, draft: Draft, by_name: dict[str, Wanted]) -> Iterator[Finding]:
     missing = [item.name for item in by_name.values() if item.required and file.tensor(item.name) is None]
+    bare = [name for name in by_name if name.endswith(SINKS) and file.tensor(name.removesuffix(".weight"))]
+    if bare:
+        message = f"the attention sinks stand here without .weight, under which llama.cpp looks for {bare[0]}."
+        yield error("sinks-name", bare[0].removesuffix(".weight"), message, AGAIN)
+        missing = [name for name in missing if name not in bare]
     if "conf_proj.weight" in missing:
         missing.remove("conf_proj.weight")
         message = "has_confidence_head is true, but the tensor is missing: llama.cpp would read garbage confidences."
@@ -43,29 +51,24 @@ def _missing(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
     if missing:
         message = f"llama.cpp needs {len(missing)} more: {listed(missing, SHOWN_NAMES)}."
         yield error("tensor-missing", missing[0], message, AGAIN)
-    if not has_values(file) and "hidden_activation" not in {key.split(".")[-1] for key in file.metadata}:
+    keys_as_values = draft.deepseek4 is not None or any(key.endswith(".hidden_activation") for key in file.metadata)
+    if not keys_as_values and not has_values(file):
         message = "no layer has a value projection, so llama.cpp uses the keys as values; only Gemma4 drafts mean that."
         yield warning("values-missing", "blk.*.attn_v.weight", message, AGAIN)
 
 
 def _unexpected(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
-    unknown = [t.name for t in file.tensors if t.name not in by_name and not _is_scale(t, by_name)]
+    named = {name.removesuffix(".weight") if name.endswith(SINKS) else name for name in by_name} | by_name.keys()
+    unknown = [t.name for t in file.tensors if t.name not in named and not is_scale(t, by_name)]
     if unknown:
         message = f"llama.cpp refuses files with tensors that its draft does not have: {listed(unknown, SHOWN_NAMES)}."
         yield error("tensor-unexpected", unknown[0], message, AGAIN)
 
 
-def _is_scale(tensor: GGUFTensor, by_name: dict[str, Wanted]) -> bool:
-    for suffix in SCALE_SUFFIXES:
-        if tensor.name.endswith(suffix):
-            return f"{tensor.name.removesuffix(suffix)}.weight" in by_name
-    return False
-
-
 def _shapes(file: GGUFFile, draft: Draft, by_name: dict[str, Wanted]) -> Iterator[Finding]:
     for item in by_name.values():
         tensor = file.tensor(item.name)
-        if tensor is None or _trimmed(tensor.shape) == _trimmed(item.shape):
+        if tensor is None or item.fits(tensor.shape):
             continue
         taps = len(draft.target_layers)
         if item.name == "fc.weight" and tensor.shape[1:] == item.shape[1:]:
@@ -96,7 +99,7 @@ def _shared(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
 
 
 def _vectors(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
-    odd = [t for t in tensors if len(_trimmed(t.shape)) == 1 and _needs_f32(t) and t.type is not GGMLType.F32]
+    odd = [t for t in tensors if len(trimmed(t.shape)) == 1 and _needs_f32(t) and t.type is not GGMLType.F32]
     if odd:
         names = listed([f"{tensor.name} ({tensor.type_name})" for tensor in odd], SHOWN_NAMES)
         message = f"norms, biases and sinks have to be F32 for llama.cpp: {names}."
@@ -105,10 +108,3 @@ def _vectors(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
 
 def _needs_f32(tensor: GGUFTensor) -> bool:
     return tensor.name != "d2t" and not tensor.name.startswith("conf_proj.weight")
-
-
-def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """ggml makes no difference between [n] and [n, 1, 1, 1]."""
-    while len(shape) > 1 and shape[-1] == 1:
-        shape = shape[:-1]
-    return shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
@@ -10,10 +11,19 @@ from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 #: types whose blocks can be searched for NaN; each block size divides CHUNK_BYTES once rounded down
-CHECKED_TYPES = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0)
-#: bytes read at a time: a multiple of every checked type's block (4, 2, 2, 34)
+CHECKED_TYPES = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.MXFP4)
+#: bytes read at a time: a multiple of every checked type's block (4, 2, 2, 34, 17)
 CHUNK_BYTES = 68 * 32_768
+
+#: a block's first byte is its scale, 2^(byte - 127); 255 is NaN, and from 253 on 4 and 6 times it are infinite
+MXFP4_BYTES, MXFP4_LARGEST_SCALE = 17, 252
+
+DAMAGED = "the checkpoint or the file is damaged: get it again"
 
 
 def check_values(file: GGUFFile, draft: Draft, advance: Callable[[int], None]) -> Iterator[Finding]:
@@ -38,25 +48,39 @@ def _check_tensor(
 ) -> Iterator[Finding]:
     import numpy as np
 
-    from dspark_convert.tensors.nonfinite import is_finite
-
-    bad_bytes = 0
-    zero = True
-    buffer = np.empty(min(CHUNK_BYTES, tensor.nbytes), np.uint8)
+    bad_byte: int | None = None
+    zeros: list[int] = []
+    parts = tensor.shape[2] if len(tensor.shape) > 2 else 1
+    size = tensor.nbytes // parts
+    buffer = np.empty(min(CHUNK_BYTES, size), np.uint8)
     # Read, not mapped: a mapped file that is read through counts as this process' memory.
     with file.path.open("rb") as stream:
         stream.seek(tensor.offset)
-        for start in range(0, tensor.nbytes, CHUNK_BYTES):
-            chunk = buffer[: min(CHUNK_BYTES, tensor.nbytes - start)]
-            if stream.readinto(chunk.data) != chunk.size:
-                raise InputError(f"{file.path}: tensor {tensor.name} ends early: the file has just been changed.")
-            zero = zero and not chunk.any()
-            if not bad_bytes and not is_finite(chunk, kind):
-                bad_bytes = start + 1
-            advance(chunk.size)
-    if bad_bytes:
-        message = f"the {kind.name} data holds NaN or infinity (in the block at byte {bad_bytes - 1:,} of it)."
-        yield error("non-finite-values", tensor.name, message, "the checkpoint or the file is damaged: get it again")
-    if zero and tensor.shape != (1,) and not (draft.markov_head_type == "zero" and tensor.name.startswith("markov_")):
+        for part in range(parts):
+            zero = True
+            for start in range(0, size, CHUNK_BYTES):
+                chunk = buffer[: min(CHUNK_BYTES, size - start)]
+                if stream.readinto(chunk.data) != chunk.size:
+                    raise InputError(f"{file.path}: tensor {tensor.name} ends early: the file has just been changed.")
+                zero = zero and not chunk.any()
+                if bad_byte is None and not _is_finite(chunk, kind):
+                    bad_byte = part * size + start
+                advance(chunk.size)
+            if zero:
+                zeros.append(part)
+    if bad_byte is not None:
+        message = f"the {kind.name} data holds NaN or infinity (in the block at byte {bad_byte:,} of it)."
+        yield error("non-finite-values", tensor.name, message, DAMAGED)
+    if zeros and tensor.shape != (1,) and not (draft.markov_head_type == "zero" and tensor.name.startswith("markov_")):
         message = f"all {tensor.nbytes:,} bytes are zero."
-        yield warning("all-zero", tensor.name, message, "the checkpoint or the file is damaged: get it again")
+        if len(zeros) < parts:
+            message = f"{len(zeros):,} of its {parts:,} matrices are all zero, the first is number {zeros[0]}."
+        yield warning("all-zero", tensor.name, message, DAMAGED)
+
+
+def _is_finite(chunk: NDArray[np.uint8], kind: GGMLType) -> bool:
+    from dspark_convert.tensors.nonfinite import is_finite
+
+    if kind is GGMLType.MXFP4:
+        return bool(chunk[::MXFP4_BYTES].max() <= MXFP4_LARGEST_SCALE)
+    return is_finite(chunk, kind)

@@ -12,6 +12,9 @@ from dspark_convert.ggufio.values import LazyArray
 from dspark_convert.tokenizer import template
 from dspark_convert.tokenizer.special import ID_KEYS
 
+#: names of a tokenizer that is none
+NO_VOCABULARY = ("no_vocab", "none")
+
 FROM_TARGET = "convert again with the target's tokenizer (--target-model-dir or --target-gguf)"
 
 
@@ -33,6 +36,8 @@ def _tokens(file: GGUFFile, draft: Draft, tokens: object) -> Iterator[Finding]:
     model = file.metadata.get("tokenizer.ggml.model")
     if not isinstance(model, str) or not isinstance(tokens, LazyArray) or not len(tokens):
         message = "the file holds no vocabulary, without which llama.cpp cannot know the mask token."
+        if model in NO_VOCABULARY:
+            message = f"the tokenizer is {model!r}, with which llama.cpp has no mask token and cannot make a block."
         yield error("vocabulary-missing", "tokenizer.ggml.tokens", message, FROM_TARGET)
         return
     if len(tokens) != draft.vocab_size:

@@ -98,15 +98,6 @@ def test_sizes_given_per_layer(tmp_path: Path) -> None:
     assert meaning(file, tmp_path / "x.gguf").n_head == 4
 
 
-def test_v4_backbone_rotates_norm(tmp_path: Path) -> None:
-    file = DraftFile()
-    del file.kv["dspark.backbone"], file.kv["dspark.rope_style"]
-    file.kv["dflash.hyper_connection.count"] = (U32, 4, None)
-    file.kv["dflash.expert_feed_forward_length"] = (U32, 24, None)
-    draft = meaning(file, tmp_path / "x.gguf")
-    assert (draft.backbone, draft.rope.style, draft.intermediate_size) == ("deepseek4", "norm", 24)
-
-
 def test_a_plain_dflash_draft(tmp_path: Path) -> None:
     file = DraftFile()
     for name in ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"):
