@@ -1,13 +1,15 @@
 """Finds NaN, infinities and overflow while tensors stream through, and says where they are.
 
-The usual block is clean, and seeing that must cost next to nothing. Every value that is not
-finite in the source is not finite in the output either (for Q8_0: in the scale of its block), so
-two integer maxima over the output settle it; only a dirty block is looked at value by value.
+The usual unit is clean, and seeing that must cost next to nothing: two integer maxima over the
+output settle it (``is_finite``), because every value that is not finite in the source is not
+finite in the output either (for Q8_0: in the scale of its block). Only a dirty unit is looked at
+value by value. Units come from many threads in any order; what is told does not depend on it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -15,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dspark_convert.findings import Finding, error
-from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.ggufio.types import BLOCKS, GGMLType
 from dspark_convert.jobs import TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors import q8_0
-from dspark_convert.tensors.casts import Numbers, bf16_to_f32, f32_to_bf16, to_f32
+from dspark_convert.tensors.casts import bf16_to_f32, f32_to_bf16
+from dspark_convert.tensors.units import Unit
 
 #: dtype of the bits and bit pattern of +infinity
 _INFINITY: dict[GGMLType, tuple[str, int]] = {
@@ -28,6 +31,9 @@ _INFINITY: dict[GGMLType, tuple[str, int]] = {
     GGMLType.BF16: ("2", 0x7F80),
     GGMLType.Q8_0: ("2", 0x7C00),
 }
+#: by what the largest magnitude of a block is divided before it becomes the F16 scale. Of a k-quant,
+#: which has an F16 minimum too, nothing above F16 is taken.
+_LARGEST_CODE = {GGMLType.Q8_0: 127, GGMLType.Q4_0: 8, GGMLType.Q5_0: 16}
 
 
 @dataclass
@@ -41,61 +47,86 @@ class Tally:
     def add(self, bad: NDArray[np.bool_], values: NDArray[Any], start: int) -> None:
         """Count the True of ``bad``, which belong to ``values``, from flat index ``start`` on."""
         found = int(np.count_nonzero(bad))
-        if found and not self.count:
-            where = int(np.argmax(bad))
+        where = int(np.argmax(bad)) if found else 0
+        if found and (not self.count or start + where < self.first):  # parts come in any order
             self.first, self.value = start + where, float(values[where])
         self.count += found
 
 
+@dataclass
+class _Seen:
+    """What is known of one source of a tensor."""
+
+    job: TensorJob
+    ref: TensorRef
+    non_finite: Tally = field(default_factory=Tally)
+    overflow: Tally = field(default_factory=Tally)
+
+
 class NonFinite:
-    """The bad values of all tensors of one conversion. Truthy once there are any."""
+    """The bad values of all tensors of one conversion; any thread may report. Truthy once there are any."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, tuple[TensorJob, TensorRef, Tally, Tally]] = {}
+        self._seen: dict[tuple[int, int], _Seen] = {}
+        self._lock = threading.Lock()
+        self._jobs = 0
 
     def __bool__(self) -> bool:
-        return bool(self._jobs)
+        return bool(self._seen)
 
-    def look(self, job: TensorJob, source: TensorRef, values: Numbers, out: NDArray[np.uint8], start: int) -> None:
-        """Check the block ``values`` (as read; element ``start`` and on) that was cast to ``out``."""
-        if is_finite(out, job.type):
+    def expect(self, jobs: int) -> int:
+        """The number of the first of ``jobs`` more jobs, which follow those before in the order of findings."""
+        self._jobs += jobs
+        return self._jobs - jobs
+
+    def report(self, number: int, job: TensorJob, unit: Unit, exact: NDArray[Any]) -> None:
+        """Judge the values of ``unit`` one by one: ``exact`` [count], float32 or float64, as they are before
+        the cast to the type of ``job``, which is number ``number`` of the conversion.
+
+        Codes that are scaled know no infinity: one among ``exact`` is an overflow of float32.
+        """
+        source = job.sources[unit.source]
+        bad = ~np.isfinite(exact) if source.encoding == "plain" else np.isnan(exact)
+        with np.errstate(over="ignore"):
+            overflow = ~bad & ~_fits(exact.astype(np.float32, copy=False), job.type)
+        if not bad.any() and not overflow.any():
             return
-        flat = values.reshape(-1)
-        wide = to_f32(flat, source.dtype)
-        exact = flat if source.dtype == "F64" else wide
-        finite = np.isfinite(exact)
-        _, _, non_finite, overflow = self._jobs.setdefault(job.name, (job, source, Tally(), Tally()))
-        non_finite.add(~finite, exact, start)
-        overflow.add(finite & ~_fits(wide, job.type), exact, start)
+        with self._lock:
+            seen = self._seen.setdefault((number, unit.source), _Seen(job, source.values))
+            seen.non_finite.add(bad, exact, unit.start)
+            seen.overflow.add(overflow, exact, unit.start)
 
     def findings(self) -> list[Finding]:
-        """One finding for each tensor and kind, in the order in which the tensors came."""
+        """One finding for each source and kind, in the order of the tensors in the file."""
         found: list[Finding] = []
-        for job, source, non_finite, overflow in self._jobs.values():
-            total = prod(source.shape)
-            if non_finite.count:
+        for _, seen in sorted(self._seen.items()):
+            total = prod(seen.job.sources[0].shape)
+            if seen.non_finite.count:
                 found.append(
                     error(
                         "non-finite-values",
-                        source.name,
-                        f"{source.path}: {non_finite.count} of {total} values are NaN or infinite, the first "
-                        f"({non_finite.value}) at flat index {non_finite.first}.",
+                        seen.ref.name,
+                        f"{seen.ref.path}: {seen.non_finite.count} of {total} values are NaN or infinite, the first "
+                        f"({seen.non_finite.value}) at flat index {seen.non_finite.first}.",
                         "the checkpoint is damaged: fetch it again, or ask its author for a sound one",
                     )
                 )
-            if overflow.count:
-                narrow = "F16" if job.type is GGMLType.Q8_0 else job.type.name
-                what = "the F16 scales of Q8_0" if job.type is GGMLType.Q8_0 else narrow
-                found.append(
-                    error(
-                        f"{narrow.lower()}-overflow",
-                        source.name,
-                        f"{source.path}: {overflow.count} of {total} values are too large for {what}, the first "
-                        f"({overflow.value:g}) at flat index {overflow.first}.",
-                        "use --outtype bf16 or f32" if narrow == "F16" else "use a wider --outtype",
-                    )
-                )
+            if seen.overflow.count:
+                found.append(_overflow(seen, total))
         return found
+
+
+def _overflow(seen: _Seen, total: int) -> Finding:
+    narrow = what = seen.job.type.name
+    if BLOCKS[seen.job.type][0] > 1 and seen.job.type is not GGMLType.MXFP4:
+        narrow, what = "F16", f"the F16 scales of {narrow}"
+    return error(
+        f"{narrow.lower()}-overflow",
+        seen.ref.name,
+        f"{seen.ref.path}: {seen.overflow.count} of {total} values are too large for {what}, the first "
+        f"({seen.overflow.value:g}) at flat index {seen.overflow.first}.",
+        "use --outtype bf16 or f32" if narrow == "F16" else "use a wider --outtype",
+    )
 
 
 def is_finite(out: NDArray[np.uint8], ggml_type: GGMLType) -> bool:
@@ -112,11 +143,9 @@ def _fits(values: NDArray[np.float32], ggml_type: GGMLType) -> NDArray[np.bool_]
     """For every value, whether it stays finite in ``ggml_type``."""
     stored: NDArray[Any] = values
     with np.errstate(over="ignore", invalid="ignore"):
-        if ggml_type is GGMLType.Q8_0:
-            stored = (values / np.float32(127)).astype(np.float16)
-        elif ggml_type is GGMLType.F16:
-            stored = values.astype(np.float16)
-        elif ggml_type is GGMLType.BF16:
+        if ggml_type is GGMLType.BF16:
             stored = bf16_to_f32(f32_to_bf16(values))
+        elif ggml_type not in (GGMLType.F32, GGMLType.MXFP4):
+            stored = (values / np.float32(_LARGEST_CODE.get(ggml_type, 1))).astype(np.float16)
     finite: NDArray[np.bool_] = np.isfinite(stored)
     return finite
