@@ -84,7 +84,7 @@ def open_checkpoint(root: Path, sizes: Mapping[str, int] | None = None) -> Check
     if len(indexes) > 1:
         names = ", ".join(p.name for p in indexes)
         findings.append(error("shard-index", names, f"there are {len(indexes)} index files: {names}.", "keep one"))
-    claimed = _claims(indexes[0], findings) if indexes else None
+    claimed = claims_of(indexes[0], findings) if indexes else None
     if claimed is None:
         findings += _families(shards)
         wanted = shards
@@ -118,7 +118,8 @@ def _weight_files(root: Path) -> tuple[list[Path], list[Path]]:
     return sorted(shards), sorted(indexes)
 
 
-def _claims(index: Path, findings: list[Finding]) -> dict[str, str]:
+def claims_of(index: Path, findings: list[Finding]) -> dict[str, str]:
+    """Tensor name -> file name, as ``index`` says; what is no bare file name goes into ``findings``."""
     weight_map = read_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"{index} has no weight_map, expected an object of tensor names and file names.")
@@ -211,7 +212,7 @@ def find_tensor(root: Path, name: str) -> TensorRef | None:
     shards, indexes = _weight_files(root)
     if indexes:
         try:
-            claims = _claims(indexes[0], [])
+            claims = claims_of(indexes[0], [])
         except InputError:
             return None
         shards = [root / claims[name]] if name in claims and (root / claims[name]).is_file() else []

@@ -1,0 +1,33 @@
+"""How a model on the hub is named on the command line: ``org/name`` or ``org/name@revision``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dspark_convert.source.provenance import is_repo
+
+#: of git's rules for names of branches, tags and refs/pr/N what a hub accepts
+_REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
+
+
+@dataclass(frozen=True)
+class HubId:
+    """``revision``: a branch, tag or commit; None is the hub's default branch."""
+
+    repo: str
+    revision: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.repo}@{self.revision}" if self.revision else self.repo
+
+
+def parse_hub_id(path: Path) -> HubId | None:
+    """The hub id that ``path`` spells, unless something lies there on disk; None if it is none."""
+    repo, at, revision = str(path).partition("@")
+    if not is_repo(repo) or Path(repo).suffix in {".gguf", ".safetensors", ".json"}:
+        return None
+    if at and not _REVISION.fullmatch(revision):
+        return None
+    return None if path.exists() else HubId(repo, revision or None)

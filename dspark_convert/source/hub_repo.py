@@ -1,0 +1,160 @@
+"""A repository on the hub, pinned to a commit: its files and their sizes, as the hub or the cache says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dspark_convert.errors import DsparkError, EnvironmentFault, InputError, UsageError
+from dspark_convert.source.hub_cache import Cache, cache_base, load_json, repository, save_json
+from dspark_convert.source.hub_http import (
+    READ_TIMEOUT,
+    Patience,
+    RemoteFile,
+    Transient,
+    raise_if_transient,
+    transport,
+)
+from dspark_convert.source.hub_id import HubId
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Repository:
+    """``files``: name (with its folders) -> bytes. ``offline``: nothing may be fetched."""
+
+    id: HubId
+    commit: str
+    files: dict[str, int]
+    cache: Cache
+    offline: bool
+
+    def remote(self, name: str) -> RemoteFile:
+        """The file ``name`` at the commit, with the token in its headers if there is one."""
+        from huggingface_hub import constants, hf_hub_url
+        from huggingface_hub.utils._headers import build_hf_headers
+
+        if self.offline:
+            raise EnvironmentFault(
+                f"{name} of {self.id} at commit {self.commit} is not in the cache {self.cache.base}, and the hub is "
+                "set offline: unset HF_HUB_OFFLINE, or run this once where there is a network."
+            )
+        url = hf_hub_url(self.id.repo, name, revision=self.commit, endpoint=constants.ENDPOINT)
+        headers = build_hf_headers(library_name="dspark-convert")
+
+        def refused(what: str, status: int, headers: Any) -> NoReturn:
+            raise refusal(self.id, what, status, headers)
+
+        return RemoteFile(name, url, self.files[name], headers, refused)
+
+
+def resolve(hub_id: HubId, note: Callable[[str], None]) -> Repository:
+    """Pin ``hub_id`` to a commit and list its files; offline (HF_HUB_OFFLINE) from the cache.
+
+    Raises UsageError where there is no such repository or revision, EnvironmentFault where the hub
+    does not let it be seen or cannot be reached.
+    """
+    from huggingface_hub import constants
+
+    base = cache_base()
+    if constants.is_offline_mode():
+        return _remembered(hub_id, base)
+    commit, files = _ask(hub_id, note)
+    cache = Cache(base, hub_id.repo, commit)
+    cache.prepare()
+    known = load_json(cache.repository / "refs.json")
+    if known.get(_key(hub_id)) != commit:
+        save_json(cache.repository / "refs.json", {**known, _key(hub_id): commit})
+    if load_json(cache.parts / "files.json") != files:
+        save_json(cache.parts / "files.json", files)
+    return Repository(hub_id, commit, files, cache, offline=False)
+
+
+def _key(hub_id: HubId) -> str:
+    return hub_id.revision or "main"
+
+
+def _remembered(hub_id: HubId, base: Path) -> Repository:
+    """From the cache's own notes, else from huggingface_hub's cache."""
+    from huggingface_hub import constants
+
+    revision = _key(hub_id)
+    hub = repository(Path(constants.HF_HUB_CACHE), hub_id.repo)
+    commit: Any = revision if _COMMIT.fullmatch(revision) else None
+    commit = commit or load_json(repository(base, hub_id.repo) / "refs.json").get(revision)
+    if commit is None and (hub / "refs" / revision).is_file():
+        commit = (hub / "refs" / revision).read_text("utf-8", "replace").strip()
+    if isinstance(commit, str) and _COMMIT.fullmatch(commit):
+        cache = Cache(base, hub_id.repo, commit)
+        files = {name: size for name, size in load_json(cache.parts / "files.json").items() if type(size) is int}
+        if files or (hub / "snapshots" / commit).is_dir():
+            return Repository(hub_id, commit, files, cache, offline=True)
+    raise EnvironmentFault(
+        f"nothing of {hub_id} is in the cache {base}, and the hub is set offline: unset HF_HUB_OFFLINE, "
+        "or run this once where there is a network."
+    )
+
+
+def _ask(hub_id: HubId, note: Callable[[str], None]) -> tuple[str, dict[str, int]]:
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError
+
+    patience = Patience(f"the list of files of {hub_id}", note)
+    while True:
+        try:
+            with transport(constants.ENDPOINT):
+                try:
+                    info = HfApi(endpoint=constants.ENDPOINT).model_info(
+                        hub_id.repo, revision=hub_id.revision, files_metadata=True, timeout=READ_TIMEOUT
+                    )
+                except HfHubHTTPError as fault:
+                    raise_if_transient(fault.response.status_code, fault.response.headers)
+                    raise refusal(hub_id, "it", fault.response.status_code, fault.response.headers) from None
+                except (ValueError, TypeError, KeyError, AttributeError):
+                    raise EnvironmentFault(
+                        f"{constants.ENDPOINT} does not answer as a hub does; see whether HF_ENDPOINT is right."
+                    ) from None
+            break
+        except Transient as fault:
+            patience.wait(fault)
+    commit = info.sha or ""
+    files = {file.rfilename: file.size for file in info.siblings or () if type(file.size) is int and file.size >= 0}
+    if not _COMMIT.fullmatch(commit) or len(files) != len(info.siblings or ()):
+        raise EnvironmentFault(
+            f"{constants.ENDPOINT} lists {hub_id} without its commit or its files' sizes; "
+            "see whether HF_ENDPOINT is right."
+        )
+    return commit, files
+
+
+def refusal(hub_id: HubId, what: str, status: int, headers: Any) -> DsparkError:
+    """What the hub's status means, and what helps; ``what`` is the file that was asked for."""
+    from huggingface_hub import constants, get_token
+
+    where = f"{constants.ENDPOINT}/{hub_id.repo}"
+    code = headers.get("x-error-code", "")
+    token = "the token in use (HF_TOKEN or `hf auth login`)" if get_token() else None
+    if code == "RevisionNotFound":
+        return UsageError(f"{hub_id.repo} has no revision {hub_id.revision or 'main'}; look for its name at {where}.")
+    if code == "EntryNotFound":
+        return InputError(f"{what} is listed for {hub_id}, but the hub has no such file; run the command again.")
+    if code == "GatedRepo" or status == 403:
+        how = f"the account of {token}" if token else "your account, whose token HF_TOKEN or `hf auth login` gives"
+        return EnvironmentFault(f"{hub_id} is gated: accept its terms at {where} with {how}.")
+    if status == 404 or code == "RepoNotFound":
+        if token:
+            private = f"if it is private, {token} does not see it"
+        else:
+            private = "if it is private, set HF_TOKEN or run `hf auth login`"
+        return UsageError(f"there is no directory {hub_id} here and no repository {where}: check the name; {private}.")
+    if status == 401:
+        if token:
+            return EnvironmentFault(f"{where} refuses {token}: renew it.")
+        return EnvironmentFault(
+            f"{where} does not exist or asks for a token: check the name, then set HF_TOKEN or run `hf auth login`."
+        )
+    return EnvironmentFault(f"{where} answers with status {status} for {what}; try again later.")
