@@ -1,11 +1,11 @@
-"""A DSpark draft of Qwen3 layers, as DeepSpec defines it (``deepspec/modeling/dspark/qwen3``).
+"""A DSpark draft, as DeepSpec (``deepspec/modeling/dspark``) and DeepSeek (V4's ``DSparkBlock``) define it.
 
-The target's features (its residual streams at the taps, side by side) go through ``fc`` and an RMS norm.
+The target's features (its residual streams at the taps, side by side) go through a projection and an RMS norm.
 Every layer makes keys and values of the result with its own projections, norms and rotation, at the
 features' own positions. The block, an anchor token and mask tokens behind it, attends to those and, in
 both directions, to itself. A block's slot k is biased by the token before it: w2 · w1[previous] (the
-vanilla Markov head), and the confidence is sigmoid(proj · [final state ; w1[previous]] + bias), or of the
-final state alone.
+vanilla Markov head), and the confidence is sigmoid(proj · [state ; w1[previous]] + bias), or of the state
+alone: the final one, or DeepSeek-V4's before its norm.
 
 Shapes: n_past tokens before the block, taps, hidden, slots, vocab, rank.
 """
@@ -15,16 +15,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
+from dspark_convert.reference import deepseek4_stages as stages
 from dspark_convert.reference import weights as stored
 from dspark_convert.reference.config import Config
 from dspark_convert.reference.facts import CONFIDENCE, MARKOV_W1, Facts, read_facts
 from dspark_convert.reference.qwen3 import Layer, Sizes, layer_shapes, rms_norm
-from dspark_convert.reference.weights import EMBED, HEAD, Array, Floats, Shape, Weights
+from dspark_convert.reference.weights import EMBED, HEAD, MARKOV_W2, Array, Floats, Shape, Weights
 
-MARKOV_W2 = "markov_head.markov_w2.weight"
 CONFIDENCE_BIAS = "confidence_head.proj.bias"
 
 
@@ -39,14 +40,41 @@ class Block:
     confidence: Floats | None
 
 
+class Stack(Protocol):
+    """A draft's layers."""
+
+    def __call__(self, past: torch.Tensor, anchor: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features [n_past, taps * hidden] -> the block's final normed states and those that the confidence
+        is of, [slots, hidden] each."""
+
+
+class Qwen3Stack:
+    def __init__(self, facts: Facts, weights: Weights, sizes: Sizes) -> None:
+        self._facts, self._weights = facts, weights
+        self._layers = [Layer(weights, i, sizes) for i in range(facts.n_layer)]
+
+    def __call__(self, past: torch.Tensor, anchor: int) -> tuple[torch.Tensor, torch.Tensor]:
+        facts, weights = self._facts, self._weights
+        context = rms_norm(past @ weights["fc.weight"].T, weights["hidden_norm.weight"], facts.rms_norm_eps)
+        before = torch.arange(len(past))
+        here = len(past) + torch.arange(facts.slots)
+        x = weights.rows(EMBED, facts.block_ids(anchor))
+        for layer in self._layers:
+            h = layer.norm(x, "input_layernorm")
+            k = torch.cat((layer.keys(context, before), layer.keys(h, here)))
+            v = torch.cat((layer.values(context), layer.values(h)))
+            x = layer.feed_forward(x + layer.attend(layer.queries(h, here), k, v, sees=None))
+        final = rms_norm(x, weights["norm.weight"], facts.rms_norm_eps)
+        return final, final
+
+
 class Reference:
     """A draft checkpoint, ready to compute. ``facts`` are what it read of itself."""
 
-    def __init__(self, facts: Facts, weights: Weights, *, float32_angles: bool = False) -> None:
+    def __init__(self, facts: Facts, weights: Weights, stack: Stack) -> None:
         self.facts = facts
         self._weights = weights
-        sizes = replace(sizes_of(facts), float32_angles=float32_angles)
-        self._layers = [Layer(weights, i, sizes) for i in range(facts.n_layer)]
+        self._stack = stack
 
     @classmethod
     def load(
@@ -57,23 +85,29 @@ class Reference:
         head: Array | None = None,
         weights: Mapping[str, Array] | None = None,
         float32_angles: bool = False,
+        window_by_distance: bool = False,
     ) -> Reference:
         """The draft in ``directory``.
 
         ``embed`` and ``head`` [vocab, hidden] stand in for the checkpoint's tables, as where the runtime
         borrows the target's; ``weights`` (checkpoint names) for other tensors, such as rounded ones.
         ``float32_angles``: RoPE's angles as llama.cpp rounds them, where the definition leaves it open.
+        ``window_by_distance``: DeepSeek-V4's window as llama.cpp counts it, see ``deepseek4.visible``.
         Raises ValueError for what the reference cannot compute.
         """
         facts = read_facts(directory)
+        sizes = replace(sizes_of(facts), float32_angles=float32_angles)
+        tables = {name: table for name, table in ((EMBED, embed), (HEAD, head)) if table is not None}
+        if facts.stages is not None:
+            quantised = stages.load_weights(directory, facts, facts.stages, tables, weights or {})
+            return cls(facts, quantised, stages.Stages(facts, facts.stages, quantised, sizes, window_by_distance))
         tensors = stored.read_tensors(directory)
         stored.replace(tensors, weights or {})
-        for name, table in ((EMBED, embed), (HEAD, head)):
-            if table is not None:
-                tensors[name] = stored.as_tensor(table)
+        tensors |= {name: stored.as_tensor(table) for name, table in tables.items()}
         tie(directory, tensors)
         stored.check_shapes(directory, tensors, expected_shapes(facts, tensors.keys()))
-        return cls(facts, Weights(tensors), float32_angles=float32_angles)
+        loaded = Weights(tensors)
+        return cls(facts, loaded, Qwen3Stack(facts, loaded, sizes))
 
     @torch.no_grad()
     def block(self, features: Array, anchor: int, chosen: Sequence[int]) -> Block:
@@ -93,30 +127,14 @@ class Reference:
                 f"a block takes an anchor and {self.facts.slots} chosen tokens below {self.facts.vocab_size},"
                 f" found {anchor} and {list(chosen)}."
             )
-        states = self._states(past, anchor)
+        states, judged = self._stack(past, anchor)
         logits = states @ self._weights[HEAD].T
         first = self.facts.first_slot
         previous = torch.tensor([anchor, *chosen[first:-1]])
         markov = self._weights.rows(MARKOV_W1, previous) if self.facts.markov_rank else None
         if markov is not None:
             logits[first:] += markov @ self._weights[MARKOV_W2].T
-        return Block(logits.numpy(), self._confidence(states, markov))
-
-    def _states(self, past: torch.Tensor, anchor: int) -> torch.Tensor:
-        """The block's final normed states [slots, hidden]."""
-        facts, weights = self.facts, self._weights
-        context = rms_norm(past @ weights["fc.weight"].T, weights["hidden_norm.weight"], facts.rms_norm_eps)
-        before = torch.arange(len(past))
-        here = len(past) + torch.arange(facts.slots)
-        ids = torch.full((facts.slots,), facts.mask_token_id)
-        ids[0] = anchor
-        x = weights.rows(EMBED, ids)
-        for layer in self._layers:
-            h = layer.norm(x, "input_layernorm")
-            k = torch.cat((layer.keys(context, before), layer.keys(h, here)))
-            v = torch.cat((layer.values(context), layer.values(h)))
-            x = layer.feed_forward(x + layer.attend(layer.queries(h, here), k, v, sees=None))
-        return rms_norm(x, weights["norm.weight"], facts.rms_norm_eps)
+        return Block(logits.numpy(), self._confidence(judged, markov))
 
     def _confidence(self, states: torch.Tensor, markov: torch.Tensor | None) -> Floats | None:
         if not self.facts.has_confidence_head:

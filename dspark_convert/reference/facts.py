@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from dspark_convert.reference.config import Config, refuse_unknown_layers, rope_theta
+from dspark_convert.reference.deepseek4_facts import DEEPSEEK4, StageFacts, count_stages, read_stages
+from dspark_convert.reference.deepseek4_weights import read_stage_shapes
 from dspark_convert.reference.qwen3 import has_biases, head_dim
 from dspark_convert.reference.weights import Shape, columns, read_shapes
 
@@ -21,6 +25,7 @@ class Facts:
     """``taps`` are layer inputs of the target: L is the residual stream that enters layer L.
 
     ``block_size`` counts the tokens of a block as it is fed: the anchor and block_size - 1 masks.
+    ``intermediate_size`` is an expert's where there are experts; ``stages`` is there for DeepSeek-V4.
     """
 
     block_size: int
@@ -43,6 +48,7 @@ class Facts:
     confidence_with_markov: bool
     num_target_layers: int | None
     causal: bool = False
+    stages: StageFacts | None = None
 
     @property
     def slots(self) -> int:
@@ -54,6 +60,10 @@ class Facts:
         """The first slot that proposes a token: the anchor's own, or the first mask's."""
         return 0 if self.sample_from_anchor else 1
 
+    def block_ids(self, anchor: int) -> torch.Tensor:
+        """The tokens of a block, [slots]."""
+        return torch.tensor([anchor] + [self.mask_token_id] * (self.slots - 1))
+
 
 def read_facts(directory: Path) -> Facts:
     """The facts of the draft checkpoint in ``directory``.
@@ -62,6 +72,8 @@ def read_facts(directory: Path) -> Facts:
     that contradicts itself or the tensors.
     """
     config = Config(directory)
+    if config.architecture() == DEEPSEEK4:
+        return read_deepseek4_facts(config)
     shapes = read_shapes(directory)
     refuse_other_families(config, shapes)
     rank = markov_rank(config, shapes)
@@ -86,6 +98,40 @@ def read_facts(directory: Path) -> Facts:
         has_confidence_head=confidence > 0,
         confidence_with_markov=confidence > config.integer("hidden_size"),
         num_target_layers=num_target_layers(config),
+    )
+    check(config, facts, confidence)
+    return facts
+
+
+def read_deepseek4_facts(config: Config) -> Facts:
+    """Of the draft that a DeepSeek-V4 checkpoint holds. Its stages rotate without the target's YaRN."""
+    shapes = read_stage_shapes(config.path.parent)
+    rank = columns(shapes, MARKOV_W1)
+    declared = config.integer("dspark_markov_rank")
+    if declared != rank:
+        raise ValueError(f"{config.path}: dspark_markov_rank is {declared}, but {MARKOV_W1} has {rank} columns.")
+    confidence = columns(shapes, CONFIDENCE)
+    facts = Facts(
+        block_size=config.integer("dspark_block_size"),
+        sample_from_anchor=True,
+        taps=tuple(layer + 1 for layer in config.integers("dspark_target_layer_ids") or ()),
+        mask_token_id=config.integer("dspark_noise_token_id", minimum=0),
+        vocab_size=config.integer("vocab_size"),
+        hidden_size=config.integer("hidden_size"),
+        intermediate_size=config.integer("moe_intermediate_size"),
+        n_layer=count_stages(config, shapes),
+        n_head=config.integer("num_attention_heads"),
+        n_head_kv=1,
+        head_dim=config.integer("head_dim"),
+        attention_bias=False,
+        rms_norm_eps=config.positive("rms_norm_eps"),
+        rope_theta=config.positive("rope_theta"),
+        context_length=config.integer("max_position_embeddings"),
+        markov_rank=rank,
+        has_confidence_head=confidence > 0,
+        confidence_with_markov=confidence > config.integer("hidden_size"),
+        num_target_layers=config.integer("num_hidden_layers"),
+        stages=read_stages(config),
     )
     check(config, facts, confidence)
     return facts

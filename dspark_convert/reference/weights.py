@@ -17,6 +17,7 @@ Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Shape = tuple[int, ...]
 
 EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
+MARKOV_W2 = "markov_head.markov_w2.weight"
 
 INDEX = "model.safetensors.index.json"
 
@@ -126,11 +127,16 @@ def replace(tensors: dict[str, torch.Tensor], replacements: Mapping[str, Array])
 
 def check_shapes(where: Path, tensors: Mapping[str, torch.Tensor], expected: Mapping[str, Shape]) -> None:
     """Raises ValueError for a missing tensor, an unknown one, or one of another shape than ``expected``."""
+    compare_shapes(where, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, expected)
+
+
+def compare_shapes(where: Path, found: Mapping[str, Shape], expected: Mapping[str, Shape]) -> None:
+    """As ``check_shapes``, of shapes."""
     for name, shape in expected.items():
-        if name not in tensors:
+        if name not in found:
             raise ValueError(f"{where} lacks tensor {name} of shape {list(shape)}.")
-        if tensors[name].shape != shape:
-            raise ValueError(f"{where}: {name} has to be {list(shape)}, found {list(tensors[name].shape)}.")
-    unknown = sorted(tensors.keys() - expected.keys())
+        if found[name] != shape:
+            raise ValueError(f"{where}: {name} has to be {list(shape)}, found {list(found[name])}.")
+    unknown = sorted(found.keys() - expected.keys())
     if unknown:
         raise ValueError(f"{where}: the reference does not know what tensor {unknown[0]} does.")

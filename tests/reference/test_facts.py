@@ -47,6 +47,7 @@ def test_facts_of_the_miniature(tmp_path: Path) -> None:
         "confidence_with_markov": True,
         "num_target_layers": 1,
         "causal": False,
+        "stages": None,
     }
 
 
