@@ -32,14 +32,8 @@ def repack(packed: Bytes, scales: Bytes, out: Bytes | None = None) -> Bytes:
     """GGUF blocks (flat bytes) of ``packed`` [rows, columns / 2] and ``scales`` [rows, columns / 32]."""
     n_blocks = scales.size
     blocks = np.empty(n_blocks, BLOCK) if out is None else out.view(BLOCK)
-    # Spread each byte over two, its nibbles at bits 0 and 8; the block's second 8 bytes go above them.
-    wide = packed.reshape(n_blocks, 2, 8).astype(np.uint16)
-    wide |= wide << 4
-    wide &= 0x0F0F
-    pairs = wide[:, 1] << 4
-    pairs |= wide[:, 0]
     blocks["e"] = scales.reshape(-1)
-    blocks["q"] = pairs.view("V16").reshape(n_blocks)
+    blocks["q"] = halves_apart(packed, np.uint64).view("V16")
     return blocks.view(np.uint8)
 
 
@@ -48,7 +42,7 @@ def to_f32(packed: Bytes, scales: Bytes, out: NDArray[np.float32] | None = None)
     rows, half = packed.shape
     values = np.empty((rows, 2 * half), np.float32) if out is None else out
     pairs: NDArray[Any] = values.view(np.uint64)
-    np.take(_pair_table(), packed, mode="clip", out=pairs)
+    np.take(_pair_table(), packed, mode="wrap", out=pairs)
     with np.errstate(over="ignore", invalid="ignore"):
         values.reshape(-1, QK)[...] *= e8m0_table()[scales.reshape(-1, 1)]
     return values
@@ -93,6 +87,26 @@ def scales(blocks: Bytes) -> Bytes:
     """The scale bytes [n_blocks] of GGUF blocks."""
     e: NDArray[Any] = blocks.view(BLOCK)["e"]
     return e
+
+
+def halves_apart(packed: Bytes, word: type[np.unsignedinteger[Any]]) -> Bytes:
+    """The codes of each two words of ``packed`` (n bytes each), in the order that ggml keeps them in.
+
+    Byte j of the 2n has code j in the low nibble and code j + 2n in the high one; flat bytes.
+    """
+    words = packed.reshape(-1).view(word).reshape(-1, 2)
+    first, second = np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
+    low = word(0x0F0F0F0F0F0F0F0F & np.iinfo(word).max)
+    even = (second & low) << word(4)
+    even |= first & low
+    odd = first >> word(4)
+    odd &= low
+    odd |= second & ~low
+    pairs: NDArray[np.uint16] = odd.view(np.uint8).astype("<u2")
+    pairs <<= 8
+    pairs |= even.view(np.uint8)
+    mixed: Bytes = pairs.view(np.uint8)
+    return mixed
 
 
 @cache

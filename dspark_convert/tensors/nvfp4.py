@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dspark_convert.tensors.fp8 import e4m3_table
-from dspark_convert.tensors.mxfp4 import E2M1
+from dspark_convert.tensors.mxfp4 import E2M1, halves_apart
 
 QK = 64
 BLOCK = np.dtype([("d", "V4"), ("q", "V32")])
@@ -31,13 +31,8 @@ def repack(packed: Bytes, scales: Bytes, out: Bytes | None = None) -> Bytes:
     """
     n_blocks = scales.size // 4
     blocks = np.empty(n_blocks, BLOCK) if out is None else out.view(BLOCK)
-    wide = packed.reshape(n_blocks * 4, 2, 4).astype(np.uint16)
-    wide |= wide << 4
-    wide &= 0x0F0F
-    pairs = wide[:, 1] << 4
-    pairs |= wide[:, 0]
     blocks["d"] = (scales & 0x7F).reshape(-1).view("V4")
-    blocks["q"] = pairs.reshape(-1).view("V32")
+    blocks["q"] = halves_apart(packed, np.uint32).view("V32")
     return blocks.view(np.uint8)
 
 
