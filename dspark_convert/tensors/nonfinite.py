@@ -20,7 +20,7 @@ from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
 from dspark_convert.jobs import TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.tensors import q8_0
+from dspark_convert.tensors import mxfp4, q8_0
 from dspark_convert.tensors.casts import bf16_to_f32, f32_to_bf16
 from dspark_convert.tensors.units import Unit
 
@@ -31,6 +31,8 @@ _INFINITY: dict[GGMLType, tuple[str, int]] = {
     GGMLType.BF16: ("2", 0x7F80),
     GGMLType.Q8_0: ("2", 0x7C00),
 }
+#: 6 * 2**(253 - 127) is above float32; 255 is NaN
+MXFP4_UNSAFE_SCALE = 253
 #: by what the largest magnitude of a block is divided before it becomes the F16 scale. Of a k-quant,
 #: which has an F16 minimum too, nothing above F16 is taken.
 _LARGEST_CODE = {GGMLType.Q8_0: 127, GGMLType.Q4_0: 8, GGMLType.Q5_0: 16}
@@ -130,7 +132,12 @@ def _overflow(seen: _Seen, total: int) -> Finding:
 
 
 def is_finite(out: NDArray[np.uint8], ggml_type: GGMLType) -> bool:
-    """Whether no value of ``out`` (for Q8_0: no scale) is NaN or infinite; ``out`` is not empty."""
+    """Whether no value of ``out`` (for Q8_0: no scale) is NaN or infinite; ``out`` is not empty.
+
+    False for MXFP4 only says that a scale is such that values may be.
+    """
+    if ggml_type is GGMLType.MXFP4:
+        return bool(mxfp4.scales(out).max() < MXFP4_UNSAFE_SCALE)
     width, infinity = _INFINITY[ggml_type]
     data: NDArray[Any] = q8_0.scales(out) if ggml_type is GGMLType.Q8_0 else out
     # Above the pattern of infinity there are only NaN: as signed numbers among the positive ones,

@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.files import SourceFiles
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.tensors.casts import SOURCE_DTYPES, Numbers, cast, to_f32
+from dspark_convert.tensors.casts import SOURCE_DTYPES
 from dspark_convert.tensors.nonfinite import NonFinite, is_finite
+from dspark_convert.tensors.pieces import FP4, FP8, Piece, Plain
+from dspark_convert.tensors.quantize import quantize
 from dspark_convert.tensors.units import UNIT_BYTES, Unit, require_agreement, units
+
+#: what a reader's buffers are for
+VALUES, SCALES = 0, 1
 
 
 class Reader:
@@ -28,7 +33,7 @@ class Reader:
         self._check = check
         self._valued = valued
         self._first = first
-        self._buffer = np.empty(0, np.uint8)
+        self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
     def read(self, number: int, job: TensorJob, unit: Unit) -> NDArray[np.uint8]:
         """The ``unit.nbytes`` bytes of ``unit`` of ``job``, valid until the next call.
@@ -38,36 +43,50 @@ class Reader:
         """
         if not job.sources:
             return np.zeros(unit.nbytes, np.uint8)  # zero is all bits zero in every type of TARGET_TYPES
-        source = job.sources[unit.source]
-        ref = source.values
-        dtype = SOURCE_DTYPES[ref.dtype]
-        values = self._values(ref, unit.start * dtype.itemsize, unit.count * dtype.itemsize).view(dtype)
-        self._look_for_values(number, unit, values)
-        out = cast(_padded(values, source, job), ref.dtype, job.type)
+        piece = self._read(job.sources[unit.source], unit)
+        self._look_for_values(number, unit, piece.stored)
+        out = piece.direct(job.type) if job.transform == "copy" else None
+        if out is None:
+            out = quantize(_padded(piece.wide(), job, unit), job.type)
         if not is_finite(out, job.type):
-            exact = values if ref.dtype == "F64" else to_f32(values, ref.dtype)
-            self._check.report(self._first + number, job, unit, exact)
+            self._check.report(self._first + number, job, unit, piece.exact())
         return out
 
-    def _values(self, ref: TensorRef, position: int, nbytes: int) -> NDArray[np.uint8]:
-        if self._buffer.size < nbytes:
-            self._buffer = np.empty(nbytes, np.uint8)
-        view = self._buffer[:nbytes]
+    def _read(self, source: Source, unit: Unit) -> Piece:
+        ref = source.values
+        if source.encoding == "plain":
+            dtype = SOURCE_DTYPES[ref.dtype]
+            data = self._bytes(ref, unit.start * dtype.itemsize, unit.count * dtype.itemsize, VALUES)
+            return Plain(data.view(dtype), ref.dtype)
+        assert source.scales is not None  # noqa: S101 - require_agreement saw them
+        width, per_row = ref.shape[-1], source.scales.shape[-1]
+        first, rows = unit.start // source.shape[-1], unit.count // source.shape[-1]
+        stored = self._bytes(ref, first * width, rows * width, VALUES).reshape(rows, width)
+        above, inside = divmod(first, source.tile[0]) if source.encoding == "fp8" else (first, 0)
+        scale_rows = -(-(inside + rows) // source.tile[0]) if source.encoding == "fp8" else rows
+        scales = self._bytes(source.scales, above * per_row, scale_rows * per_row, SCALES).reshape(scale_rows, per_row)
+        return FP8(stored, scales, source.tile, inside) if source.encoding == "fp8" else FP4(stored, scales)
+
+    def _bytes(self, ref: TensorRef, position: int, nbytes: int, use: int) -> NDArray[np.uint8]:
+        if self._buffers[use].size < nbytes:
+            self._buffers[use] = np.empty(nbytes, np.uint8)
+        view = self._buffers[use][:nbytes]
         self._files.read(ref, view.data, position)
         return view
 
-    def _look_for_values(self, number: int, unit: Unit, values: NDArray[Any]) -> None:
-        if (number, unit.source) not in self._valued and values.view(np.uint8).any():
+    def _look_for_values(self, number: int, unit: Unit, stored: NDArray[Any]) -> None:
+        if (number, unit.source) not in self._valued and stored.view(np.uint8).any():
             self._valued.add((number, unit.source))
 
 
-def _padded(values: Numbers, source: Source, job: TensorJob) -> Numbers:
-    """``values`` (whole rows) with zero columns up to ne0; as they are if there are none to add."""
-    if job.transform != "pad_columns" or source.shape[-1] == job.shape[0]:
-        return values
-    columns = source.shape[-1]
-    wide = np.zeros((values.size // columns, job.shape[0]), values.dtype)
-    wide[:, :columns] = values.reshape(-1, columns)
+def _padded(values: NDArray[np.float32], job: TensorJob, unit: Unit) -> NDArray[np.float32]:
+    """``values`` (flat) as rows, with zero columns up to ne0 if there are some to add."""
+    columns = job.sources[unit.source].shape[-1]
+    rows = values.reshape(-1, columns)
+    if columns == job.shape[0]:
+        return rows
+    wide = np.zeros((len(rows), job.shape[0]), np.float32)
+    wide[:, :columns] = rows
     return wide
 
 

@@ -11,6 +11,7 @@ from dspark_convert.ggufio.types import BLOCKS
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors.casts import SOURCE_DTYPES, TARGET_TYPES
+from dspark_convert.tensors.quantize import WRITABLE
 
 #: Bytes of the widest form that a unit takes on its way: what is read, what is written, and the
 #: float32 between them then fit a core's cache, and a write is as large as one should be.
@@ -76,7 +77,7 @@ def require_agreement(job: TensorJob) -> None:
         dtypes: tuple[str, ...] = tuple(SOURCE_DTYPES)
         if source.encoding != "plain":
             dtypes = ("F8_E4M3",) if source.encoding == "fp8" else ("I8", "U8")
-        if ref.dtype not in dtypes or job.type not in TARGET_TYPES:
+        if ref.dtype not in dtypes or job.type not in WRITABLE:
             raise InputError(f"{where}: no cast from {ref.dtype} to {job.type.name} (for {job.name}).")
         shape = (len(job.sources), *source.shape) if len(job.sources) > 1 else source.shape
         shape = shape[::-1]

@@ -1,0 +1,97 @@
+"""Numbers of a checkpoint in each of the encodings, as a piece of a tensor that is in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.tensors import fp8, mxfp4
+from dspark_convert.tensors.casts import TARGET_TYPES, Numbers, cast, to_f32
+
+Bytes = NDArray[np.uint8]
+
+
+class Piece(Protocol):
+    """Whole rows, or for plain numbers any number of whole blocks."""
+
+    @property
+    def stored(self) -> NDArray[Any]:
+        """As they stand in the file."""
+
+    def direct(self, ggml_type: GGMLType) -> Bytes | None:
+        """Their bytes (flat) as ``ggml_type`` where there is a shorter way than by ``wide``."""
+
+    def wide(self) -> NDArray[np.float32]:
+        """Flat float32."""
+
+    def exact(self) -> NDArray[Any]:
+        """Flat, float32 or float64: to find those that are not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """``stored`` of the safetensors dtype ``dtype``."""
+
+    stored: Numbers
+    dtype: str
+
+    def direct(self, ggml_type: GGMLType) -> Bytes | None:
+        return cast(self.stored, self.dtype, ggml_type) if ggml_type in TARGET_TYPES else None
+
+    def wide(self) -> NDArray[np.float32]:
+        return to_f32(self.stored, self.dtype)
+
+    def exact(self) -> NDArray[Any]:
+        return self.stored if self.dtype == "F64" else self.wide()
+
+
+@dataclass(frozen=True, slots=True)
+class FP8:
+    """Codes ``stored`` [rows, columns], of which the first is row ``first_row`` below the ``scales``'
+    first; each of those [tile rows, tile columns] is for ``tile`` (rows, columns) of them."""
+
+    stored: Bytes
+    scales: Bytes
+    tile: tuple[int, int]
+    first_row: int
+
+    def direct(self, ggml_type: GGMLType) -> Bytes | None:
+        shorter = _FROM_FP8.get(ggml_type)
+        if shorter is None:
+            return None
+        out: Bytes = shorter(self.stored, self.scales, self.tile, self.first_row).reshape(-1).view(np.uint8)
+        return out
+
+    def wide(self) -> NDArray[np.float32]:
+        return fp8.to_f32(self.stored, self.scales, self.tile, self.first_row).reshape(-1)
+
+    def exact(self) -> NDArray[Any]:
+        return self.wide()
+
+
+_FROM_FP8: dict[GGMLType, Any] = {
+    GGMLType.F32: fp8.to_f32,
+    GGMLType.F16: fp8.to_f16,
+    GGMLType.BF16: fp8.to_bf16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FP4:
+    """Pairs of codes ``stored`` [rows, columns / 2] and ``scales`` [rows, columns / 32]."""
+
+    stored: Bytes
+    scales: Bytes
+
+    def direct(self, ggml_type: GGMLType) -> Bytes | None:
+        return mxfp4.repack(self.stored, self.scales) if ggml_type is GGMLType.MXFP4 else None
+
+    def wide(self) -> NDArray[np.float32]:
+        return mxfp4.to_f32(self.stored, self.scales).reshape(-1)
+
+    def exact(self) -> NDArray[Any]:
+        return self.wide()
