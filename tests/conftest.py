@@ -13,6 +13,7 @@ import pytest
 from tests.checkpoints import Pair, copy_pair
 
 if TYPE_CHECKING:
+    from tests.hub_place import HubPlace
     from tests.runtime.pairs import PairFiles
 
 
@@ -57,6 +58,15 @@ def tiny_master(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def pair(tiny_master: Path, tmp_path: Path) -> Pair:
     return copy_pair(tiny_master, tmp_path / "pair")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubPlace]:
+    """A hub on loopback, and nothing in the caches yet."""
+    from tests.hub_place import hub_place
+
+    with hub_place(tmp_path / "hf", monkeypatch) as place:
+        yield place
 
 
 @pytest.fixture(scope="session")
