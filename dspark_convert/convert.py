@@ -16,7 +16,7 @@ from dspark_convert.plan import Plan, plan_for_directory, refuse
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 
 if TYPE_CHECKING:
-    from dspark_convert.ggufio.writer import Written
+    from dspark_convert.ggufio.writer import Hashing, Written
 
 #: of the target's name in the default file name; file systems allow 255 bytes in all
 MAX_NAME_BYTES = 100
@@ -33,14 +33,19 @@ class Request:
     options: Options
     force: bool = False
     strict: bool = False
+    split_max_size: int | None = None
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan without errors and the path that it will be written to (None if there is no target)."""
+    """A plan without errors and the path that it will be written to (None if there is no target).
+
+    ``inputs`` are the files that the output must not replace.
+    """
 
     plan: Plan
     path: Path | None
+    inputs: tuple[Path, ...] = ()
 
 
 def prepare(request: Request, *, dry_run: bool = False) -> Prepared:
@@ -56,14 +61,17 @@ def prepare(request: Request, *, dry_run: bool = False) -> Prepared:
         raise UsageError(
             "the draft has no tokenizer of its own: give its target with --target-model-dir DIR or --target-gguf FILE."
         )
+    # Of a split output other names are taken, which writing looks at when it knows how many there are.
+    taken = request.force or request.split_max_size is not None
     if request.outfile is not None and not _is_directory(request.outfile) and not dry_run:
-        check_output(request.outfile, [], request.force)
+        check_output(request.outfile, [], taken)
     plan = plan_for_directory(request.model, target, request.options)
     refuse(plan, strict=request.strict)
     path = _outfile(request, plan, target)
+    inputs = _inputs(request)
     if path is not None and not dry_run:
-        check_output(path, _inputs(request), request.force)
-    return Prepared(plan, path)
+        check_output(path, inputs, taken)
+    return Prepared(plan, path, tuple(inputs))
 
 
 def _inputs(request: Request) -> list[Path]:
@@ -96,14 +104,30 @@ def open_target(request: Request) -> Target | None:
 
 
 def write(
-    prepared: Prepared, *, force: bool, strict: bool = False, progress: Callable[[int, int], None] | None = None
+    prepared: Prepared,
+    request: Request,
+    *,
+    threads: int | None = None,
+    hashing: Hashing | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Written:
-    """Write a prepared conversion; raises as ``ggufio.writer.write`` does."""
+    """Write what was prepared for ``request``; raises as ``ggufio.writer.write`` does."""
+    from dspark_convert.ggufio.writer import Hashing
     from dspark_convert.ggufio.writer import write as write_gguf
 
     assert prepared.path is not None  # noqa: S101 - prepare() without dry_run always sets it
-    plan = prepared.plan
-    return write_gguf(prepared.path, plan.metadata, plan.tensors, force=force, strict=strict, progress=progress)
+    return write_gguf(
+        prepared.path,
+        prepared.plan.metadata,
+        prepared.plan.tensors,
+        force=request.force,
+        strict=request.strict,
+        threads=threads,
+        hashing=hashing or Hashing(),
+        split_max_size=request.split_max_size,
+        keep=prepared.inputs,
+        progress=progress,
+    )
 
 
 def _require_model(model: Path) -> None:
@@ -121,7 +145,7 @@ def default_name(plan: Plan, target: Target) -> str:
     name = re.sub(r"[^\w.+-]+", "-", target.provenance.name).strip("-.") or "target"
     kind = plan.draft.kind if plan.draft else "dspark"
     short = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
-    return f"{kind}-{short}-{plan.matrices.name}.gguf"
+    return f"{kind}-{short}-{plan.label}.gguf"
 
 
 def _outfile(request: Request, plan: Plan, target: Target | None) -> Path | None:

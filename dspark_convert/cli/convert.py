@@ -12,7 +12,7 @@ from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
 from dspark_convert.cli.text import safe
 from dspark_convert.findings import Finding, info
-from dspark_convert.options import Dialect, Options, Outtype, SharedTensors
+from dspark_convert.options import Dialect, Experts, Options, Outtype, SharedTensors
 
 if TYPE_CHECKING:
     from dspark_convert.convert import Prepared
@@ -32,7 +32,12 @@ def convert(
         str | None,
         typer.Option("--outfile", "-o", metavar="PATH", help="File or directory; default dspark-<Target>-<TYPE>.gguf."),
     ] = None,
-    outtype: Annotated[Outtype, typer.Option(help="Type of the matrices; auto keeps BF16.")] = "auto",
+    outtype: Annotated[
+        Outtype, typer.Option(help="Type of the matrices; auto keeps BF16 and FP4, and makes Q8_0 of FP8.")
+    ] = "auto",
+    experts: Annotated[
+        Experts, typer.Option(help="Type of a mixture's experts; keep leaves FP4 as it is (MXFP4).")
+    ] = "keep",
     dialect: Annotated[
         Dialect, typer.Option(help="dflash: today's llama.cpp; dspark: its first revisions with DSpark.")
     ] = "dflash",
@@ -65,6 +70,18 @@ def convert(
         Path | None, typer.Option(metavar="FILE", help="Prompts for --verify, one a line (default: built-in texts).")
     ] = None,
     lib: Annotated[Path | None, typer.Option(metavar="PATH", help="llama.cpp library for --verify.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=256, metavar="N", help="Threads (default: the cores, at most 8).")
+    ] = None,
+    split_max_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Split the output into files of at most SIZE (500M, 2G).")
+    ] = None,
+    sha256: Annotated[
+        bool, typer.Option("--sha256", help="Write PATH.sha256 beside the file, as sha256sum does.")
+    ] = False,
+    tensor_hashes: Annotated[
+        bool, typer.Option("--tensor-hashes", help="Hash each tensor too, for --sha256 and --json.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print plan, findings and output as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
@@ -73,7 +90,10 @@ def convert(
     """Write the DSpark draft in MODEL as a GGUF that llama.cpp runs beside its target."""
     from dspark_convert.convert import Request, output_path, prepare, write
     from dspark_convert.errors import UsageError
+    from dspark_convert.ggufio.split import parse_size
 
+    if tensor_hashes and not (sha256 or json):
+        raise UsageError("--tensor-hashes needs a place for the hashes: add --sha256 or --json.")
     if verify and target_gguf is None:
         raise UsageError("--verify runs the draft with its target: give it with --target-gguf FILE.")
     if verify and dry_run:
@@ -86,6 +106,7 @@ def convert(
     overrides = {"mask_token_id": mask_token_id, "sample_from_anchor": sample_from_anchor}
     options = Options(
         outtype=outtype,
+        experts=experts,
         dialect=dialect,
         shared_tensors=shared_tensors,
         tokenizer_pre=tokenizer_pre,
@@ -93,13 +114,16 @@ def convert(
         overrides={name: value for name, value in overrides.items() if value is not None},
     )
     out = Output(json=json, quiet=quiet)
-    request = Request(model, target_model_dir, target_gguf, output_path(outfile), options, force, strict)
+    max_size = None if split_max_size is None else parse_size(split_max_size)
+    request = Request(model, target_model_dir, target_gguf, output_path(outfile), options, force, strict, max_size)
     prepared = prepare(request, dry_run=dry_run)
     out.findings(prepared.plan.findings)
     if dry_run:
         _show_plan(out, prepared)
         out.json(_document(prepared, prepared.plan.findings, None, None))
         return 0
+    from dspark_convert.ggufio.writer import Hashing
+
     done = 0
     with out.progress("writing", sum(job.nbytes for job in prepared.plan.tensors)) as advance:
 
@@ -108,7 +132,8 @@ def convert(
             advance(written - done)
             done = written
 
-        result = write(prepared, force=force, strict=strict, progress=progress)
+        hashing = Hashing(files=json, tensors=tensor_hashes, sidecar=sha256)
+        result = write(prepared, request, threads=threads, hashing=hashing, progress=progress)
     out.findings(result.findings)
     report = None
     findings = [*prepared.plan.findings, *result.findings]
@@ -153,9 +178,7 @@ def _document(
             ],
         },
         "findings": [finding.to_json() for finding in findings],
-        "output": None
-        if result is None
-        else {"path": str(result.path), "bytes": result.nbytes, "sha256": result.sha256},
+        "output": None if result is None else result.to_json(),
         "validation": None if report is None else report.to_json(),
     }
 
@@ -182,7 +205,9 @@ def _show_result(out: Output, prepared: Prepared, result: Written, target: Path 
     from dspark_convert.cli.describe import server_line
 
     plan = prepared.plan
-    out.human(f"{safe(str(result.path))}: {result.nbytes:,} bytes, {len(plan.tensors)} tensors, {plan.matrices.name}")
+    files = f" in {len(result.files)} files" if len(result.files) > 1 else ""
+    size = f"{result.nbytes:,} bytes{files}"
+    out.human(f"{safe(str(result.path))}: {size}, {len(plan.tensors)} tensors, {plan.label}")
     if plan.draft is not None and plan.dialect == "dflash":
         line = server_line(plan.draft, result.path, target or Path("TARGET.gguf"))
         out.human(f"Run it with\n  {line}")

@@ -88,6 +88,11 @@ def alignment_of(metadata: Sequence[KV]) -> int:
     return GGUF_DEFAULT_ALIGNMENT
 
 
+def info_nbytes(tensor: TensorInfo) -> int:
+    """Bytes that the header has about ``tensor``."""
+    return len(_tensor_info(tensor, 0))
+
+
 def _key(key: str) -> bytes:
     data = _strings(key, [key])
     if not 0 < len(data) - 8 <= MAX_KEY_BYTES:

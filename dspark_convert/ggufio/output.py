@@ -18,6 +18,9 @@ _REASONS = {
     errno.EACCES: "no permission to write there",
     errno.EPERM: "no permission to write there",
     errno.EROFS: "the file system is read-only",
+    errno.EIO: "the device reports an input/output error",
+    errno.ENAMETOOLONG: "the name is too long for the file system",
+    errno.ENOENT: "its directory has vanished",
 }
 
 
@@ -52,6 +55,8 @@ def check_output(path: Path, inputs: Iterable[Path], force: bool) -> None:
         raise UsageError(f"{path} is a device or a pipe, not a regular file; choose another output.")
     if found and not force:
         raise exists_already(path)
+    if _is_read_only(parent):
+        raise EnvironmentFault(f"cannot write {path}: {_REASONS[errno.EROFS]}.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise EnvironmentFault(f"cannot write {path}: no permission to create files in {parent}.")
 
@@ -64,6 +69,13 @@ def _leads_to_a_file(path: Path) -> bool:
         return stat.S_ISREG(path.stat().st_mode)
     except OSError:  # nothing is there
         return True
+
+
+def _is_read_only(directory: Path) -> bool:
+    try:
+        return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

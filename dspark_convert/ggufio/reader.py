@@ -10,7 +10,7 @@ import mmap
 import os
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -46,7 +46,8 @@ class GGUFTensor:
 
     ``shape`` is in ggml order (ne0, the row length, first); ``type`` is a plain int if mainline
     ggml does not define that number; ``offset`` is the absolute byte where the data begins;
-    ``nbytes`` is 0 if the type is unknown or the rows do not fill its blocks.
+    ``nbytes`` is 0 if the type is unknown or the rows do not fill its blocks; ``part`` is the
+    number of the file that holds it, of a split set.
     """
 
     name: str
@@ -54,6 +55,7 @@ class GGUFTensor:
     type: GGMLType | int
     offset: int
     nbytes: int
+    part: int = 0
 
     @property
     def type_name(self) -> str:
@@ -61,11 +63,13 @@ class GGUFTensor:
 
 
 class GGUFFile:
-    """An open GGUF file. Close it, or use it in a ``with``; views into it die with it."""
+    """An open GGUF file; ``size`` is that of all its parts. Close it, or use it in a ``with``; views
+    into it die with it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = require_gguf(path)
+        self._others: tuple[GGUFFile, ...] = ()
         self.findings: tuple[Finding, ...] = ()
         with path.open("rb") as stream:
             self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -85,6 +89,8 @@ class GGUFFile:
         self.close()
 
     def close(self) -> None:
+        for part in self._others:
+            part.close()
         # A caller may still hold a view; then the mapping lives until that view is gone.
         with suppress(BufferError):
             self._view.release()
@@ -100,18 +106,41 @@ class GGUFFile:
 
     def data(self, tensor: GGUFTensor) -> memoryview:
         """The encoded bytes of ``tensor``, mapped; InputError if they are not all in the file."""
-        if not tensor.nbytes or tensor.offset + tensor.nbytes > self.size:
+        part = self._part(tensor)
+        if not self.holds(tensor):
             raise InputError(
-                f"{self.path}: tensor {tensor.name} ({tensor.type_name}, {list(tensor.shape)}) cannot be read:"
-                f" its type is unknown or its data is not within the file's {self.size:,} bytes."
+                f"{part.path}: tensor {tensor.name} ({tensor.type_name}, {list(tensor.shape)}) cannot be read:"
+                f" its type is unknown or its data is not within the file's {len(part._view):,} bytes."
             )
-        return self._view[tensor.offset : tensor.offset + tensor.nbytes]
+        return part._view[tensor.offset : tensor.offset + tensor.nbytes]
+
+    def holds(self, tensor: GGUFTensor) -> bool:
+        """Whether all bytes of ``tensor`` are there."""
+        return 0 < tensor.nbytes <= len(self._part(tensor)._view) - tensor.offset
+
+    def path_of(self, tensor: GGUFTensor) -> Path:
+        """The file that holds ``tensor``."""
+        return self._part(tensor).path
+
+    def _part(self, tensor: GGUFTensor) -> GGUFFile:
+        return self._others[tensor.part - 1] if tensor.part else self
 
     def require_sound(self) -> None:
         """Raise InputError, with the findings, if llama.cpp would refuse this file as a GGUF."""
         errors = [finding for finding in self.findings if finding.severity == "error"]
         if errors:
             raise InputError(f"{self.path} is damaged: {errors[0].message}", findings=errors)
+
+    def _join(self, others: list[GGUFFile], found: list[Finding]) -> None:
+        """Take in the other parts of the set that this is the first part of."""
+        self._others = tuple(others)
+        self.size += sum(part.size for part in others)
+        self.findings = (*self.findings, *found)
+        self.tensors += tuple(
+            replace(tensor, part=number) for number, part in enumerate(others, 1) for tensor in part.tensors
+        )
+        for tensor in self.tensors:
+            self._by_name.setdefault(tensor.name, tensor)
 
     def _parse(self) -> None:
         order = self._read_version()
@@ -228,10 +257,21 @@ class GGUFFile:
 def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     """Open a GGUF file (v2 or v3, either byte order).
 
-    Raises InputError if it is something else or its header is damaged, EnvironmentFault if it
-    may not be read. What is odd but readable is in the result's ``findings``.
+    Given the first part of a split set, all parts that lie beside it are opened as one file.
+    Raises InputError if it is something else, another part of a set or its header is damaged,
+    EnvironmentFault if it may not be read. What is odd but readable is in the result's ``findings``.
     """
-    return GGUFFile(Path(path))
+    from dspark_convert.ggufio.parts import find_parts
+
+    file = GGUFFile(Path(path))
+    try:
+        others, found = find_parts(file)
+    except BaseException:
+        file.close()
+        raise
+    if others or found:
+        file._join(others, found)
+    return file
 
 
 def _is_utf8(data: bytes | memoryview) -> bool:

@@ -1,45 +1,84 @@
-"""Writes a GGUF file: streamed into a temporary file beside the target, then put in place at once.
+"""Writes a GGUF file, or a split set of them: into temporary files beside the target, then put in place at once.
 
 Whatever goes wrong, and whenever, the output path holds either its previous file, untouched, or
-the whole new one. An exception removes the temporary file; only SIGKILL or a power cut leave one
-behind (``.NAME.PID-RANDOM.partial``).
+the whole new one. An exception removes the temporary files; only SIGKILL or a power cut leave them
+behind (``.NAME.PID-RANDOM.partial``), and the next run for the same output removes those.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from dspark_convert.errors import EnvironmentFault, InputError
-from dspark_convert.findings import Finding, warning
-from dspark_convert.ggufio.encode import alignment_of, encode_header
-from dspark_convert.ggufio.output import check_output, exists_already, output_faults
-from dspark_convert.ggufio.types import KV, padded
+from dspark_convert.findings import Finding, info
+from dspark_convert.ggufio.engine import Filled, fill
+from dspark_convert.ggufio.hashes import encode_sidecar, sidecar_of
+from dspark_convert.ggufio.output import check_output, output_faults
+from dspark_convert.ggufio.partial import Partial, clear_leftovers, publish
+from dspark_convert.ggufio.split import Part, lay_out, other_sets
+from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
 from dspark_convert.tensors.nonfinite import NonFinite
-from dspark_convert.tensors.stream import blocks
 
-#: Larger writes are slower: the kernel copies what has left the cache.
-WRITE_BYTES = 1 << 19
+Stamp = tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Hashing:
+    """What is hashed on the way: the ``files``, each of the ``tensors``; ``sidecar`` writes it beside the files."""
+
+    files: bool = False
+    tensors: bool = False
+    sidecar: bool = False
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """``sha256`` of all its bytes and of each tensor's, in hexadecimal, where they were asked for."""
+
+    path: Path
+    nbytes: int
+    sha256: str | None = None
+    tensors: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"path": str(self.path), "bytes": self.nbytes, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
 class Written:
-    """The finished file; ``sha256`` in hexadecimal, of all its bytes. ``findings`` are warnings
-    about values, which only the writing sees."""
+    """The finished file, or the parts of a split set in order. ``findings`` are warnings about values,
+    which only the writing sees, and notes about what lay beside the output."""
 
-    path: Path
-    nbytes: int
-    sha256: str
+    files: tuple[WrittenFile, ...]
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """What llama.cpp is given."""
+        return self.files[0].path
+
+    @property
+    def nbytes(self) -> int:
+        return sum(file.nbytes for file in self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """``output`` of ``dspark-convert --json`` (schemas/convert-1.json)."""
+        parts = [file.to_json() for file in self.files] if len(self.files) > 1 else []
+        tensors = {name: sha256 for file in self.files for name, sha256 in file.tensors.items()}
+        return {
+            "path": str(self.path),
+            "bytes": self.nbytes,
+            "sha256": None if parts else self.files[0].sha256,
+            **({"parts": parts} if parts else {}),
+            **({"tensors": tensors} if tensors else {}),
+        }
 
 
 def write(
@@ -49,93 +88,144 @@ def write(
     *,
     force: bool = False,
     strict: bool = False,
+    threads: int | None = None,
+    hashing: Hashing = Hashing(),
+    split_max_size: int | None = None,
+    keep: Iterable[Path] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Written:
     """Write ``metadata`` and the tensors of ``jobs`` to ``path``.
 
-    ``progress`` is called with the bytes done and the bytes in all. ``path`` is taken literally; a
-    symbolic link there is replaced, not followed. The caller turns SIGTERM into an exception if
-    the temporary file is to be removed then.
+    A file larger than ``split_max_size`` bytes becomes a set (``split.part_path``). ``keep`` are files that
+    the output must not replace, beside those of the jobs. ``progress`` is called with the bytes done and
+    the bytes in all. ``path`` is taken literally; a symbolic link there is replaced, not followed. The
+    caller turns SIGTERM into an exception if the temporary files are to be removed then. The bytes depend
+    on ``metadata``, ``jobs`` and ``split_max_size`` alone.
 
-    Raises UsageError if ``path`` cannot be the output or exists without ``force``; InputError for
-    what GGUF cannot hold, a bad source or one that changes meanwhile, and values that are not
-    finite (all tensors are looked at first, one finding for each), with ``strict`` also for a
-    matrix of zeros; EnvironmentFault if the disk is full or cannot be written.
+    Raises UsageError if ``path`` cannot be the output, exists without ``force`` or is being written, or
+    ``split_max_size`` is too small; InputError for what GGUF cannot hold, a bad source or one that changes
+    meanwhile, and values that are not finite (all tensors are looked at first, one finding for each), with
+    ``strict`` also for a matrix of zeros; EnvironmentFault if the disk is full or cannot be written.
     """
     sources = sorted({ref.path for job in jobs for ref in job.refs})
-    check_output(path, sources, force)
-    before = _stamps(sources)
-    zero: list[Finding] = []
-    header, offsets = encode_header(metadata, jobs)
-    alignment = alignment_of(metadata)
-    total = len(header)
-    if jobs:
-        total += offsets[-1] + padded(jobs[-1].nbytes, alignment)
+    parts = lay_out(path, metadata, jobs, split_max_size)
+    old_hashes = _check_outputs(parts, [*sources, *keep], force)
+    before = {source: _stamp(source) for source in sources}
+    found = [*clear_leftovers(path, force), *other_sets(path, parts)]
+    total = sum(part.nbytes for part in parts)
     _check_space(path, total)
-    partial = path.parent / f".{path.name[:50]}.{os.getpid()}-{secrets.token_hex(4)}.partial"
+    partials = [Partial(path) for _ in parts]
+    sidecars = [Partial(path) for _ in parts if hashing.sidecar]
     check = NonFinite()
-    digest = hashlib.sha256()
+    files = []
+    zero: list[Finding] = []
     done = 0
 
-    def put(data: bytes | memoryview) -> None:
-        nonlocal done
-        if not check:  # once a value is bad the file is lost, and only the scan goes on
-            _write_all(descriptor, data, path)
-            digest.update(data)
-        done += len(data)
+    def advance(nbytes: int) -> None:
         if progress:
-            progress(done, total)
+            progress(done + nbytes, total)
 
     try:
-        with output_faults(path):
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            put(header)
-            for job in jobs:
-                for block in _told_if_zero(job, blocks(job, check), zero):
-                    put(block)
-                put(bytes(padded(job.nbytes, alignment) - job.nbytes))
-            if check:
-                raise _not_finite(path, check)
-            if changed := [source for source, stamp in before.items() if _stamps([source])[source] != stamp]:
-                raise InputError(f"{changed[0]} changed while it was read; convert again when nothing writes to it.")
-            if zero and strict:
-                raise InputError(f"{path} was not written: matrices are all zero.", findings=zero)
-            with output_faults(path):
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        _publish(partial, path, force)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
-    return Written(path, total, digest.hexdigest(), tuple(zero))
+        for part, partial in zip(parts, partials, strict=True):
+            with output_faults(part.path):
+                partial.create(part.nbytes)
+        for part, partial in zip(parts, partials, strict=True):
+            file, filled = _write_part(part, partial, check, hashing, threads, advance)
+            files.append(file)
+            zero += filled.findings
+            done += part.nbytes
+            advance(0)
+        _refuse_values(path, check, zero, strict)
+        _refuse_changed(before)
+        for file, partial in zip(files, sidecars, strict=False):
+            _write_sidecar(file, partial)
+        for part, partial in zip(parts, partials, strict=True):
+            with output_faults(part.path):
+                os.fsync(partial.descriptor)
+        publish([(partial, part.path) for part, partial in zip(parts, partials, strict=True)], old_hashes, force)
+        for file, partial in zip(files, sidecars, strict=False):
+            publish([(partial, sidecar_of(file.path))], (), force=True)
+    finally:
+        for partial in (*partials, *sidecars):
+            partial.discard()
+    if old_hashes and not hashing.sidecar:
+        found += [_hash_is_gone(old) for old in old_hashes]
+    return Written(tuple(files), (*found, *zero))
 
 
-def _stamps(sources: Iterable[Path]) -> dict[Path, tuple[int, ...] | None]:
+def _check_outputs(parts: Sequence[Part], inputs: Sequence[Path], force: bool) -> list[Path]:
+    """The hash files of earlier outputs in the place of ``parts``, once all may be written."""
+    old = []
+    for part in parts:
+        check_output(part.path, inputs, force)
+        sidecar = sidecar_of(part.path)
+        if os.path.lexists(sidecar):
+            check_output(sidecar, inputs, force)
+            old.append(sidecar)
+    return old
+
+
+def _write_part(
+    part: Part,
+    partial: Partial,
+    check: NonFinite,
+    hashing: Hashing,
+    threads: int | None,
+    advance: Callable[[int], None],
+) -> tuple[WrittenFile, Filled]:
+    digest = hashlib.sha256(part.header) if hashing.files or hashing.sidecar else None
+    header = memoryview(part.header)
+    with output_faults(part.path):
+        written = 0
+        while written < len(header):
+            written += os.pwrite(partial.descriptor, header[written:], written)
+    filled = fill(
+        partial.descriptor,
+        part.jobs,
+        part.offsets,
+        threads=threads,
+        digest=digest,
+        tensor_digests=hashing.tensors,
+        check=check,
+        progress=lambda nbytes: advance(len(header) + nbytes),
+        path=part.path,
+    )
+    sha256 = None
+    if digest is not None:
+        if part.jobs:  # behind the last tensor there is padding, as ggml writes it
+            digest.update(bytes(part.nbytes - part.offsets[-1] - part.jobs[-1].nbytes))
+        sha256 = digest.hexdigest()
+    names = [job.name for job in part.jobs] if hashing.tensors else []
+    return WrittenFile(part.path, part.nbytes, sha256, dict(zip(names, filled.sha256, strict=False))), filled
+
+
+def _refuse_values(path: Path, check: NonFinite, zero: Sequence[Finding], strict: bool) -> None:
+    if check:
+        findings = check.findings()
+        raise InputError(
+            f"{path} was not written: values of {len({finding.where for finding in findings})} tensors are NaN, "
+            f"infinite, or too large for the output type.",
+            findings=findings,
+        )
+    if zero and strict:
+        raise InputError(f"{path} was not written: matrices are all zero.", findings=zero)
+
+
+def _stamp(source: Path) -> Stamp:
     """What tells a file from its later states; None if it is not there."""
-    stamps: dict[Path, tuple[int, ...] | None] = {}
-    for source in sources:
-        try:
-            status = source.stat()
-        except OSError:
-            stamps[source] = None
-        else:
-            stamps[source] = status.st_ino, status.st_size, status.st_mtime_ns
-    return stamps
+    try:
+        status = source.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _told_if_zero(job: TensorJob, pieces: Iterator[memoryview], findings: list[Finding]) -> Iterator[memoryview]:
-    """Pass ``pieces`` on; a matrix without a single value is what a download leaves that was never finished."""
-    zero = job.source is not None and len(job.shape) > 1
-    for piece in pieces:
-        zero = zero and not np.frombuffer(piece, np.uint8).any()
-        yield piece
-    if zero and job.source is not None:
-        name = job.source.name
-        message = f"{job.source.path}: all values are zero."
-        findings.append(warning("all-zero", name, message, "the checkpoint is damaged: fetch it again"))
+def _refuse_changed(before: Mapping[Path, Stamp]) -> None:
+    for source, stamp in before.items():
+        now = _stamp(source)
+        if now != stamp:
+            what = "vanished" if now is None else "changed"
+            raise InputError(f"{source} {what} while it was read; convert again when nothing writes to it.")
 
 
 def _check_space(path: Path, needed: int) -> None:
@@ -148,42 +238,18 @@ def _check_space(path: Path, needed: int) -> None:
         )
 
 
-def _write_all(descriptor: int, data: bytes | memoryview, path: Path) -> None:
-    view = memoryview(data)
-    with output_faults(path):
-        while view:
-            view = view[os.write(descriptor, view[:WRITE_BYTES]) :]
+def _write_sidecar(file: WrittenFile, partial: Partial) -> None:
+    assert file.sha256 is not None  # noqa: S101 - Hashing.sidecar has it computed
+    data = encode_sidecar(file.path, file.sha256, file.tensors)
+    sidecar = sidecar_of(file.path)
+    with output_faults(sidecar):
+        partial.create(0)
+        with os.fdopen(os.dup(partial.descriptor), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
 
 
-def _publish(partial: Path, path: Path, force: bool) -> None:
-    """Give the finished file its name; without ``force`` only if nothing has it by now."""
-    with output_faults(path):
-        if force:
-            partial.replace(path)
-        else:
-            try:
-                path.hardlink_to(partial)
-            except FileExistsError:
-                raise exists_already(path) from None
-            except OSError:  # a file system without hard links
-                if os.path.lexists(path):
-                    raise exists_already(path) from None
-                partial.rename(path)
-            else:
-                partial.unlink()
-    # The file is complete and in place: not every file system can sync a directory.
-    with contextlib.suppress(OSError):
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-
-def _not_finite(path: Path, check: NonFinite) -> InputError:
-    findings = check.findings()
-    return InputError(
-        f"{path} was not written: values of {len({finding.where for finding in findings})} tensors are NaN, "
-        f"infinite, or too large for the output type.",
-        findings=findings,
-    )
+def _hash_is_gone(sidecar: Path) -> Finding:
+    message = f"{sidecar} was removed: it held the hash of the file that was replaced."
+    return info("stale-hash", str(sidecar), message, "--sha256 writes the new one")

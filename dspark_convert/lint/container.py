@@ -19,10 +19,6 @@ def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
         yield error("big-endian", file.path.name, message, "swap its bytes or convert again")
     if file.version < 3:
         yield info("gguf-version", file.path.name, f"the file is GGUF version {file.version}; 3 is current.")
-    count = file.metadata.get("split.count")
-    if isinstance(count, int) and count > 1:
-        message = f"this is one of {count} parts of a split file, and its other tensors are not seen here."
-        yield error("split-file", "split.count", message, "merge the parts with llama-gguf-split --merge")
     yield from _file_type(file)
     prefix = "dspark-" if draft.kind == "dspark" else "dflash-"
     if not file.path.name.startswith(prefix):

@@ -30,7 +30,7 @@ def check_values(file: GGUFFile, draft: Draft, advance: Callable[[int], None]) -
     """``advance`` is told the bytes of each block that was read."""
     unchecked: set[str] = set()
     for tensor in file.tensors:
-        if not tensor.nbytes or tensor.offset + tensor.nbytes > file.size:
+        if not file.holds(tensor):
             continue  # told as broken or truncated
         if isinstance(tensor.type, GGMLType) and tensor.type in CHECKED_TYPES and file.byte_order == "little":
             yield from _check_tensor(file, draft, tensor, tensor.type, advance)
@@ -54,7 +54,7 @@ def _check_tensor(
     size = tensor.nbytes // parts
     buffer = np.empty(min(CHUNK_BYTES, size), np.uint8)
     # Read, not mapped: a mapped file that is read through counts as this process' memory.
-    with file.path.open("rb") as stream:
+    with file.path_of(tensor).open("rb") as stream:
         stream.seek(tensor.offset)
         for part in range(parts):
             zero = True

