@@ -49,7 +49,7 @@ class Stage:
         return self.weights[f"mtp.{self.index}.{name}"]
 
     def linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        return functional.linear(x, self.weight(f"{name}.weight"))
+        return self.weights.linear(x, f"mtp.{self.index}.{name}.weight")
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return rms_norm(x, self.weight(f"{name}.weight"), self.sizes.eps)
@@ -85,6 +85,7 @@ class Stage:
         shares = torch.cat((scores, sinks), -1).softmax(-1)[..., :-1]
         mixed = self.turn(torch.einsum("nhm,md->nhd", shares, keys), positions, back=True)
         grouped = mixed.reshape(len(q), self.facts.o_groups, -1)
+        grouped = self.weights.seen_by(f"mtp.{self.index}.attn.wo_a.weight", grouped)
         down = self.weight("attn.wo_a.weight").view(self.facts.o_groups, self.facts.o_lora_rank, -1)
         return self.linear(torch.einsum("ngi,gri->ngr", grouped, down).flatten(1), "attn.wo_b")
 

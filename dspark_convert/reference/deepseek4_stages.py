@@ -27,7 +27,7 @@ class Stages:
 
     def __call__(self, past: torch.Tensor, anchor: int) -> tuple[torch.Tensor, torch.Tensor]:
         facts, weights, own = self._facts, self._weights, self._stages[0].facts
-        context = rms_norm(past @ weights["main_proj.weight"].T, weights["main_norm.weight"], facts.rms_norm_eps)
+        context = rms_norm(weights.linear(past, "main_proj.weight"), weights["main_norm.weight"], facts.rms_norm_eps)
         here = len(past) + torch.arange(facts.slots)
         sees = visible(len(past), facts.slots, own.window, by_distance=self._by_distance)
         streams = weights.rows(EMBED, facts.block_ids(anchor)).unsqueeze(1).repeat(1, own.copies, 1)
@@ -37,15 +37,15 @@ class Stages:
         return rms_norm(collapsed, weights["norm.weight"], facts.rms_norm_eps), collapsed
 
 
-def load_weights(
+def load_tensors(
     directory: Path, facts: Facts, own: StageFacts, tables: Mapping[str, Array], replacements: Mapping[str, Array]
-) -> Quantised:
+) -> dict[str, torch.Tensor]:
     """The draft's tensors in ``directory`` with ``tables`` and ``replacements`` (published names) in their place."""
     tensors = read_stage_tensors(directory)
     replace_values(tensors, replacements, values_shapes(directory, tensors, own.tile))
     tensors |= {name: as_tensor(table) for name, table in tables.items()}
     compare_shapes(directory, values_shapes(directory, tensors, own.tile), expected_stage_shapes(facts, own))
-    return Quantised(tensors, own.tile)
+    return tensors
 
 
 def expected_stage_shapes(facts: Facts, own: StageFacts) -> dict[str, Shape]:

@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from dspark_convert.reference.config import Config
+from dspark_convert.reference.inputs import Rounding
 from dspark_convert.reference.weights import (
     EMBED,
     HEAD,
@@ -42,9 +43,11 @@ NUMBERS_A_SCALE = 32
 class Quantised(Weights):
     """Tensors by name; a quantised one is widened where it is used."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], tile: int) -> None:
+    def __init__(
+        self, tensors: Mapping[str, torch.Tensor], tile: int, roundings: Mapping[str, Rounding] | None = None
+    ) -> None:
         plain = {name: tensor for name, tensor in tensors.items() if not is_packed(tensor)}
-        super().__init__(plain)
+        super().__init__(plain, roundings)
         self._tile = tile
         self._packed = {name: tensor for name, tensor in tensors.items() if is_packed(tensor)}
         numbers = sum(tensor.numel() for tensor in tensors.values())

@@ -22,7 +22,9 @@ import torch
 from dspark_convert.reference import deepseek4_stages as stages
 from dspark_convert.reference import weights as stored
 from dspark_convert.reference.config import Config
+from dspark_convert.reference.deepseek4_weights import Quantised, plain_stage_name
 from dspark_convert.reference.facts import CONFIDENCE, MARKOV_W1, Facts, read_facts
+from dspark_convert.reference.inputs import Rounding
 from dspark_convert.reference.qwen3 import Layer, Sizes, layer_shapes, rms_norm
 from dspark_convert.reference.weights import EMBED, HEAD, MARKOV_W2, Array, Floats, Shape, Weights
 
@@ -55,7 +57,7 @@ class Qwen3Stack:
 
     def __call__(self, past: torch.Tensor, anchor: int) -> tuple[torch.Tensor, torch.Tensor]:
         facts, weights = self._facts, self._weights
-        context = rms_norm(past @ weights["fc.weight"].T, weights["hidden_norm.weight"], facts.rms_norm_eps)
+        context = rms_norm(weights.linear(past, "fc.weight"), weights["hidden_norm.weight"], facts.rms_norm_eps)
         before = torch.arange(len(past))
         here = len(past) + torch.arange(facts.slots)
         x = weights.rows(EMBED, facts.block_ids(anchor))
@@ -86,6 +88,7 @@ class Reference:
         weights: Mapping[str, Array] | None = None,
         float32_angles: bool = False,
         window_by_distance: bool = False,
+        roundings: Mapping[str, Rounding] | None = None,
     ) -> Reference:
         """The draft in ``directory``.
 
@@ -93,20 +96,23 @@ class Reference:
         borrows the target's; ``weights`` (checkpoint names) for other tensors, such as rounded ones.
         ``float32_angles``: RoPE's angles as llama.cpp rounds them, where the definition leaves it open.
         ``window_by_distance``: DeepSeek-V4's window as llama.cpp counts it, see ``deepseek4.visible``.
+        ``roundings`` (checkpoint names): of the inputs of these matrices, as llama.cpp does, see ``inputs``.
         Raises ValueError for what the reference cannot compute.
         """
         facts = read_facts(directory)
         sizes = replace(sizes_of(facts), float32_angles=float32_angles)
         tables = {name: table for name, table in ((EMBED, embed), (HEAD, head)) if table is not None}
         if facts.stages is not None:
-            quantised = stages.load_weights(directory, facts, facts.stages, tables, weights or {})
+            rounded = {plain_stage_name(name): rounding for name, rounding in (roundings or {}).items()}
+            tensors = stages.load_tensors(directory, facts, facts.stages, tables, weights or {})
+            quantised = Quantised(tensors, facts.stages.tile, rounded)
             return cls(facts, quantised, stages.Stages(facts, facts.stages, quantised, sizes, window_by_distance))
         tensors = stored.read_tensors(directory)
         stored.replace(tensors, weights or {})
         tensors |= {name: stored.as_tensor(table) for name, table in tables.items()}
         tie(directory, tensors)
         stored.check_shapes(directory, tensors, expected_shapes(facts, tensors.keys()))
-        loaded = Weights(tensors)
+        loaded = Weights(tensors, {stored.plain_name(name): how for name, how in (roundings or {}).items()})
         return cls(facts, loaded, Qwen3Stack(facts, loaded, sizes))
 
     @torch.no_grad()
@@ -128,12 +134,12 @@ class Reference:
                 f" found {anchor} and {list(chosen)}."
             )
         states, judged = self._stack(past, anchor)
-        logits = states @ self._weights[HEAD].T
+        logits = self._weights.linear(states, HEAD)
         first = self.facts.first_slot
         previous = torch.tensor([anchor, *chosen[first:-1]])
         markov = self._weights.rows(MARKOV_W1, previous) if self.facts.markov_rank else None
         if markov is not None:
-            logits[first:] += markov @ self._weights[MARKOV_W2].T
+            logits[first:] += self._weights.linear(markov, MARKOV_W2)
         return Block(logits.numpy(), self._confidence(judged, markov))
 
     def _confidence(self, states: torch.Tensor, markov: torch.Tensor | None) -> Floats | None:
@@ -142,7 +148,7 @@ class Reference:
         seen = states[self.facts.first_slot :]
         if markov is not None and self.facts.confidence_with_markov:
             seen = torch.cat((seen, markov), -1)
-        score = seen @ self._weights[CONFIDENCE][0]
+        score = self._weights.linear(seen, CONFIDENCE)[:, 0]
         bias = self._weights.get(CONFIDENCE_BIAS)
         confidence = torch.full((self.facts.slots,), torch.nan, dtype=score.dtype)
         confidence[self.facts.first_slot :] = torch.sigmoid(score if bias is None else score + bias)

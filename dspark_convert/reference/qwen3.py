@@ -107,7 +107,8 @@ class Layer:
 
     def linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
         stem = f"{self._prefix}{name}"
-        return functional.linear(x, self._weights[f"{stem}.weight"], self._weights.get(f"{stem}.bias"))
+        out, bias = self._weights.linear(x, f"{stem}.weight"), self._weights.get(f"{stem}.bias")
+        return out if bias is None else out + bias
 
     def queries(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """[n, hidden] normed states -> [n, heads, d]: projected, normed per head, rotated."""

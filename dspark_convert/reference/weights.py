@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from dspark_convert.reference.config import Config
+from dspark_convert.reference.inputs import Rounding, round_input
 
 Array = torch.Tensor | np.ndarray[Any, Any]
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
@@ -34,9 +35,11 @@ class Weights:
     """Tensors by name, in the dtype of the arithmetic.
 
     A large model's tensors stay in their file's memory map and type and are widened where they are used.
+    ``roundings``: what happens to the inputs of which matrices, see ``inputs``.
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, torch.Tensor], roundings: Mapping[str, Rounding] | None = None) -> None:
+        self._roundings = roundings or {}
         small = sum(tensor.numel() for tensor in tensors.values()) < SMALL
         self.dtype = torch.float64 if small else torch.float32
         self._tensors = {name: tensor.to(self.dtype) if small else tensor for name, tensor in tensors.items()}
@@ -46,6 +49,14 @@ class Weights:
 
     def get(self, name: str) -> torch.Tensor | None:
         return self[name] if name in self._tensors else None
+
+    def linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        """[..., columns] -> [..., rows], by the matrix ``name``."""
+        return self.seen_by(name, x) @ self[name].T
+
+    def seen_by(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """``x`` as the product with the matrix ``name`` takes it."""
+        return round_input(x, self._roundings[name]) if name in self._roundings else x
 
     def rows(self, name: str, indices: torch.Tensor) -> torch.Tensor:
         return self._tensors[name][indices].to(self.dtype)

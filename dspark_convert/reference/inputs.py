@@ -1,0 +1,28 @@
+"""What ggml's matrix products do to their inputs on a CPU, which depends on the type of the matrix.
+
+A product of a matrix of few bits multiplies whole numbers: the input is rounded to Q8_0 first, block by block,
+as it is rounded to BF16 or F16 for a matrix of those. By itself that moves a draft's logits by a hundredth of
+their deviation, and where it tips the choice of an expert, by all of it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+Rounding = Literal["q8_0", "bf16", "f16"]
+
+#: numbers of a Q8_0 block, which share a scale
+BLOCK = 32
+
+
+def round_input(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
+    """``x`` [..., columns] as the product sees it, in its own dtype."""
+    if rounding != "q8_0":
+        return x.to(torch.bfloat16 if rounding == "bf16" else torch.float16).to(x.dtype)
+    blocks = x.to(torch.float32).reshape(*x.shape[:-1], -1, BLOCK)
+    largest = blocks.abs().amax(-1, keepdim=True)
+    scale = (largest / 127).to(torch.float16)
+    steps = (blocks * torch.where(largest > 0, 127 / largest, 0)).round()
+    return (steps.to(x.dtype) * scale.to(x.dtype)).flatten(-2)
