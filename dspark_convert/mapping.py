@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from itertools import groupby
 from typing import Any
 
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info
-from dspark_convert.formula import FormulaError, evaluate
-from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.formula import evaluate
 from dspark_convert.jobs import Source, TensorJob, Transform
+from dspark_convert.missing import NAMED, Missing, name_some, tell_missing
+from dspark_convert.places import Place, expand
+from dspark_convert.policy import Types
+from dspark_convert.scales import ENCODINGS, partner, read_source
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
-from dspark_convert.specs import NameRule, Spec, TensorRule, flat_name
+from dspark_convert.specs import NameRule, Spec, flat_name
 
 #: dtypes that are numbers as they stand
 FLOAT_DTYPES = ("BF16", "F16", "F32", "F64")
-#: of one kind, so many are named one by one
-NAMED = 20
 #: a tensor is only searched for values if it is small
 MAX_ZERO_CHECK = 2**20
-
-
-@dataclass(frozen=True)
-class Place:
-    """One tensor that the output needs: ``shape`` row-major as stored, ``columns`` as written."""
-
-    rule: TensorRule
-    source: str
-    gguf: str
-    shape: tuple[int, ...] | None
-    columns: int | None
 
 
 def flatten(tensors: Mapping[str, TensorRef]) -> tuple[dict[str, TensorRef], list[Finding]]:
@@ -46,35 +35,6 @@ def flatten(tensors: Mapping[str, TensorRef]) -> tuple[dict[str, TensorRef], lis
             findings.append(error("tensor-duplicate", short, message, "remove the stale one"))
         flat.setdefault(short, ref)
     return flat, findings
-
-
-def expand(spec: Spec, known: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[Place, bool]]:
-    """Every tensor that the spec speaks of for this draft, and whether it belongs into it.
-
-    Where a size is unknown (a field is missing or bad) ``shape`` is None and the tensor counts
-    as wanted if it is there.
-    """
-    for per_layer, group in groupby(spec.tensors, key=lambda rule: rule.per_layer):
-        rules = list(group)
-        for layer in range(known.get("n_layer", 0)) if per_layer else range(1):
-            for rule in rules:
-                yield _place(rule, layer, known, shapes)
-
-
-def _place(
-    rule: TensorRule, layer: int, known: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[Place, bool]:
-    source, gguf = rule.source.replace("{layer}", str(layer)), rule.gguf.replace("{layer}", str(layer))
-    try:
-        wanted = bool(evaluate(rule.when, known, shapes))
-    except FormulaError:
-        wanted = source in shapes
-    try:
-        shape = tuple(evaluate(axis, known, shapes) for axis in rule.shape)
-        columns = evaluate(rule.gguf_columns, known, shapes) if rule.gguf_columns else shape[-1]
-    except FormulaError:
-        return Place(rule, source, gguf, None, None), wanted
-    return Place(rule, source, gguf, shape, columns), wanted
 
 
 def check_tensors(
@@ -94,42 +54,77 @@ def check_tensors(
     shapes = {name: ref.shape for name, ref in flat.items()}
     findings: list[Finding] = []
     places: list[Place] = []
-    missing: list[str] = []
+    missing: list[Missing] = []
     claimed: set[str] = set()
     for place, wanted in expand(spec, known, shapes):
-        claimed.add(place.source)
-        ref = flat.get(place.source)
-        if ref is None:
-            if wanted and complete and not place.rule.optional:
-                missing.append(place.source)
-            continue
-        if not wanted:
-            message = f"{place.source} is there, although the config leaves it out ({place.rule.when} is false)."
-            findings.append(error("tensor-unexpected", place.source, message, "correct the config"))
-            continue
-        findings += _shape(place, ref) + _dtype(ref, config)
-        places.append(place)
-    named, more = _name_some(missing)
-    for name in named:
-        findings.append(error("tensor-missing", name, f"tensor {name} is missing.", "fetch the whole checkpoint"))
-    if more:
-        rest = f"{len(more)} further tensors are missing, {more[-1]} among them."
-        findings.append(error("tensor-missing", more[0], rest, "fetch the whole checkpoint"))
+        held = []
+        for number, name in enumerate(place.sources):
+            scale = partner(spec.scales, name)
+            claimed |= {name} if scale is None else {name, scale}
+            if name in flat:
+                held.append(name)
+            elif wanted and complete and (scale in flat or not place.rule.optional):
+                expert = number if place.rule.stack else None
+                missing.append(Missing(place, name, expert, scale if scale in flat else None))
+        if held and not wanted:
+            message = f"{held[0]} is there, although the config leaves it out ({place.rule.when} is false)."
+            findings.append(error("tensor-unexpected", held[0], message, "correct the config"))
+        elif held:
+            sources, problems = _read(spec, place, held, flat, known, config)
+            findings += problems
+            places.append(replace(place, read=tuple(sources)))
+    findings += tell_missing(spec, known.get("n_layer", 0), missing, flat)
     if "n_layer" in known:
         findings += _leftovers(spec, {n: r for n, r in flat.items() if n not in claimed}, fetched)
     return places, findings
 
 
-def _shape(place: Place, ref: TensorRef) -> list[Finding]:
-    if place.shape is None or ref.shape == place.shape:
+def _read(
+    spec: Spec,
+    place: Place,
+    names: list[str],
+    flat: Mapping[str, TensorRef],
+    known: Mapping[str, Any],
+    config: Mapping[str, Any],
+) -> tuple[list[Source], list[Finding]]:
+    """The sources of a place that are there, and what is wrong with them."""
+    sources: list[Source] = []
+    findings: list[Finding] = []
+    for name in names:
+        ref = flat[name]
+        source = read_source(ref, spec.scales, flat, name, known)
+        problems = _shape(place, name, ref, spec)
+        if not problems and not isinstance(source, Source):
+            problems = [source]
+        if isinstance(source, Source):
+            problems += _dtype(source, config)
+            sources.append(source)
+        findings += problems
+    kinds = {source.encoding for source in sources}
+    if len(kinds) > 1:
+        message = f"{place.source} and those stacked with it are stored in different ways: {', '.join(sorted(kinds))}."
+        findings.append(error("tensor-dtype", place.source, message, "convert the checkpoint as it was published"))
+    named, more = findings[:NAMED], findings[NAMED:]
+    if len(more) > 1:
+        message = f"{len(more)} further tensors like {more[0].where} are wrong."
+        return sources, [*named, error(more[0].rule, more[0].where, message, more[0].fix)]
+    return sources, findings
+
+
+def _shape(place: Place, name: str, ref: TensorRef, spec: Spec) -> list[Finding]:
+    shape = ref.shape
+    if shape and ENCODINGS.get(ref.dtype) == "fp4" and partner(spec.scales, name):
+        shape = (*shape[:-1], 2 * shape[-1])
+    if place.shape is None or shape == place.shape:
         return []
     formula = ", ".join(place.rule.shape)
-    message = f"{place.source} has shape {list(ref.shape)}, but the config makes it [{formula}] = {list(place.shape)}."
-    return [error("tensor-shape", place.source, message, "correct the config, or fetch the tensor's file again")]
+    message = f"{name} has shape {list(shape)}, but the config makes it [{formula}] = {list(place.shape)}."
+    return [error("tensor-shape", name, message, "correct the config, or fetch the tensor's file again")]
 
 
-def _dtype(ref: TensorRef, config: Mapping[str, Any]) -> list[Finding]:
-    if ref.dtype in FLOAT_DTYPES:
+def _dtype(source: Source, config: Mapping[str, Any]) -> list[Finding]:
+    ref = source.values
+    if source.encoding != "plain" or ref.dtype in FLOAT_DTYPES:
         return []
     scheme = config.get("quantization_config")
     method = scheme.get("quant_method") if isinstance(scheme, Mapping) else None
@@ -155,7 +150,7 @@ def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], fetched: bool) -> list
             findings.append(error("tensor-unsupported", name, f"{name} cannot be converted: {refused.reason}."))
         else:
             unknown.append(name)
-    named, more = _name_some(unknown)
+    named, more = name_some(unknown)
     for name in named:
         message = f"{name} {list(rest[name].shape)} is not known to the {spec.title} spec."
         findings.append(error("tensor-unknown", name, message, "if it may be left out, remove it from the checkpoint"))
@@ -163,11 +158,6 @@ def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], fetched: bool) -> list
         message = f"{len(more)} further tensors are unknown, {more[-1]} among them."
         findings.append(error("tensor-unknown", more[0], message))
     return findings
-
-
-def _name_some(names: list[str]) -> tuple[list[str], list[str]]:
-    """Those to name one by one, and those to count (none, or at least two)."""
-    return (names, []) if len(names) <= NAMED + 1 else (names[:NAMED], names[NAMED:])
 
 
 def _rule(rules: tuple[NameRule, ...], name: str) -> NameRule | None:
@@ -184,44 +174,21 @@ def _all_zero(ref: TensorRef) -> bool:
         return False
 
 
-def resolve_outtype(outtype: str, places: list[Place], flat: Mapping[str, TensorRef]) -> GGMLType:
-    """The type of matrices; "auto" keeps BF16 sources and makes F16 of all others."""
-    if outtype != "auto":
-        return GGMLType[outtype.upper()]
-    weights: dict[str, int] = {}
-    for place in places:
-        ref = flat[place.source]
-        if len(ref.shape) > 1:
-            weights[ref.dtype] = weights.get(ref.dtype, 0) + ref.nbytes
-    return GGMLType.BF16 if max(weights, key=lambda dtype: weights[dtype], default="BF16") == "BF16" else GGMLType.F16
-
-
-def type_of(shape: tuple[int, ...], matrices: GGMLType) -> GGMLType:
-    """Vectors are F32; rows that the type's blocks do not divide fall back to F16. ``shape``: ggml order."""
-    if len(shape) == 1:
-        return GGMLType.F32
-    return GGMLType.F16 if shape[0] % BLOCKS[matrices][0] else matrices
-
-
 def make_jobs(
-    spec: Spec,
-    known: Mapping[str, Any],
-    places: list[Place],
-    flat: Mapping[str, TensorRef],
-    matrices: GGMLType,
+    spec: Spec, known: Mapping[str, Any], places: list[Place], flat: Mapping[str, TensorRef], types: Types
 ) -> list[TensorJob]:
     """The jobs of checked places and of the spec's zeros, in the spec's order."""
     jobs = []
     for place in places:
-        ref = flat[place.source]
-        columns = place.columns or ref.shape[-1]
-        shape = (columns, *reversed(ref.shape[:-1]))
-        padded = columns != ref.shape[-1]
-        transform: Transform = "pad_columns" if padded else "copy"
-        jobs.append(TensorJob(place.gguf, type_of(shape, matrices), shape, (Source(ref),), transform))
+        source = place.read[0]
+        columns = place.columns or source.shape[-1]
+        shape = (columns, *reversed(source.shape[:-1]), *([len(place.read)] if place.rule.stack else []))
+        transform: Transform = "copy" if columns == source.shape[-1] else "pad_columns"
+        kind = types.of(place.rule.role, source, shape)
+        jobs.append(TensorJob(place.gguf, kind, shape, place.read, transform))
     shapes = {name: ref.shape for name, ref in flat.items()}
     for rule in spec.zeros:
         if evaluate(rule.when, known, shapes):
             shape = tuple(evaluate(axis, known, shapes) for axis in reversed(rule.shape))
-            jobs.append(TensorJob(rule.gguf, type_of(shape, matrices), shape, (), "zeros"))
+            jobs.append(TensorJob(rule.gguf, types.of("head", None, shape), shape, (), "zeros"))
     return jobs

@@ -7,12 +7,18 @@ DSpark, which spell the same keys ``dspark.*`` and need ``dspark.markov_rank``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from dspark_convert import __version__
-from dspark_convert.draft import Draft
-from dspark_convert.ggufio.types import FILE_TYPES, KV, GGMLType, ValueType, array, boolean, f32, string, u32
+from dspark_convert.draft import DeepSeek4, Draft
+from dspark_convert.ggufio.types import KV, GGMLType, ValueType, array, boolean, f32, string, u32
 from dspark_convert.options import Dialect
+from dspark_convert.policy import FILE_TYPES
 from dspark_convert.source.provenance import Provenance
 from dspark_convert.target import Target
+
+#: llama.cpp's LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS
+SQRT_SOFTPLUS = 4
 
 
 def general(dialect: Dialect, source: Provenance, target: Target | None, matrices: GGMLType) -> list[KV]:
@@ -44,29 +50,56 @@ def runtime(dialect: Dialect, draft: Draft, *, mrope: bool) -> list[KV]:
     def key(name: str) -> str:
         return f"{dialect}.{name}"
 
+    stages = draft.deepseek4
     kvs = [
         u32(key("block_count"), draft.n_layer),
         u32(key("context_length"), draft.context_length),
         u32(key("embedding_length"), draft.hidden_size),
-        u32(key("feed_forward_length"), draft.intermediate_size),
+        u32(key("expert_feed_forward_length" if stages else "feed_forward_length"), draft.intermediate_size),
         u32(key("attention.head_count"), draft.n_head),
         u32(key("attention.head_count_kv"), draft.n_head_kv),
         f32(key("rope.freq_base"), draft.rope.freq_base),
         f32(key("attention.layer_norm_rms_epsilon"), draft.rms_norm_eps),
         u32(key("attention.key_length"), draft.head_dim),
         u32(key("attention.value_length"), draft.head_dim),
+        *(_deepseek4(key, draft, stages) if stages else ()),
         u32(key("block_size"), draft.block_size),
         array(key("target_layers"), ValueType.INT32, list(draft.target_layers)),
         boolean(key("sample_from_anchor"), draft.sample_from_anchor),
         boolean(key("has_confidence_head"), draft.has_confidence_head),
     ]
-    if mrope:
+    if mrope and not stages:
         # The draft rotates along the text axis alone: one section that holds every pair.
         sections = [draft.rope.dimension_count // 2, 0, 0, 0]
         kvs.append(array(key("rope.dimension_sections"), ValueType.INT32, sections))
     if dialect == "dspark":
         kvs.append(u32("dspark.markov_rank", draft.markov_rank))
     return kvs
+
+
+def _deepseek4(key: Callable[[str], str], draft: Draft, stages: DeepSeek4) -> Iterator[KV]:
+    """What ``llama_model_dflash::load_arch_hparams`` (src/models/dflash.cpp) reads of a DeepSeek-V4 draft.
+
+    No key speaks of YaRN, compressed attention or an indexer: those are the target's.
+    """
+    yield u32(key("rope.dimension_count"), draft.rope.dimension_count)
+    yield u32(key("attention.q_lora_rank"), stages.q_lora_rank)
+    yield u32(key("attention.output_group_count"), stages.o_group_count)
+    yield u32(key("attention.output_lora_rank"), stages.o_lora_rank)
+    if draft.sliding_window is not None:
+        yield u32(key("attention.sliding_window"), draft.sliding_window)
+    yield array(key("attention.compress_ratios"), ValueType.INT32, [0] * draft.n_layer)
+    yield u32(key("expert_count"), stages.n_expert)
+    yield u32(key("expert_used_count"), stages.n_expert_used)
+    yield u32(key("expert_shared_count"), stages.n_expert_shared)
+    yield u32(key("expert_gating_func"), SQRT_SOFTPLUS)
+    yield f32(key("expert_weights_scale"), stages.expert_weights_scale)
+    yield boolean(key("expert_weights_norm"), stages.expert_weights_norm)
+    for part in ("exp", "shexp"):
+        yield array(key(f"swiglu_clamp_{part}"), ValueType.FLOAT32, [stages.swiglu_clamp] * draft.n_layer)
+    yield u32(key("hyper_connection.count"), stages.hyper_connections)
+    yield u32(key("hyper_connection.sinkhorn_iterations"), stages.sinkhorn_iterations)
+    yield f32(key("hyper_connection.epsilon"), stages.hyper_connection_epsilon)
 
 
 def meaning(draft: Draft, source: Provenance, target: Target | None) -> list[KV]:

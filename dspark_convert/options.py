@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Outtype = Literal["auto", "f32", "f16", "bf16", "q8_0"]
+Outtype = Literal["auto", "f32", "f16", "bf16", "q8_0", "mxfp4", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k"]
+Experts = Literal["keep", "f32", "f16", "bf16", "q8_0", "mxfp4", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k"]
 Dialect = Literal["dflash", "dspark"]
 SharedTensors = Literal["omit", "include"]
 
@@ -16,6 +17,7 @@ class Options:
     """``overrides`` are spec fields that win over config.json."""
 
     outtype: Outtype = "auto"
+    experts: Experts = "keep"
     dialect: Dialect = "dflash"
     shared_tensors: SharedTensors = "omit"
     tokenizer_pre: str | None = None

@@ -6,7 +6,7 @@ views of it, so what they say cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,27 +15,32 @@ from dspark_convert import metadata, pair
 from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info, warning
-from dspark_convert.ggufio.types import KV, GGMLType
+from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
-from dspark_convert.mapping import Place, check_tensors, flatten, make_jobs, resolve_outtype
+from dspark_convert.mapping import check_tensors, flatten, make_jobs
 from dspark_convert.normalise import judge_draft, make_draft, resolve
 from dspark_convert.options import Dialect, Options
+from dspark_convert.places import Place
+from dspark_convert.policy import Types, judge_types, label, main_type, plain_type
 from dspark_convert.shared import judge_shared
 from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
 from dspark_convert.source.classify import is_full_model
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.specs import Spec, flat_name, match_spec
+from dspark_convert.specs import Spec, flat_name, match_spec, needed_tensors
 from dspark_convert.target import Target
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``draft`` is None and ``metadata`` and ``tensors`` are empty where errors leave no plan."""
+    """``draft`` is None and ``metadata`` and ``tensors`` are empty where errors leave no plan.
+
+    ``label`` says in short of which type the weights are, as in the file's name.
+    """
 
     spec: Spec
     dialect: Dialect
     draft: Draft | None
-    matrices: GGMLType
+    label: str
     metadata: tuple[KV, ...]
     tensors: tuple[TensorJob, ...]
     findings: tuple[Finding, ...]
@@ -47,7 +52,18 @@ class Plan:
 
 def plan_for_directory(root: Path, target: Target | None = None, options: Options | None = None) -> Plan:
     """Plan the conversion of the checkpoint in ``root``; as ``plan_for_checkpoint``."""
-    return plan_for_checkpoint(open_checkpoint(root), target, options)
+    return plan_for_checkpoint(open_checkpoint(root, needs=needed), target, options)
+
+
+def needed(config: Mapping[str, Any], names: Collection[str]) -> tuple[Collection[str], bool]:
+    """Of an index's tensors those that a conversion reads, and whether the target's stand among them.
+
+    None where the checkpoint is of no known family: the names have told enough.
+    """
+    try:
+        return needed_tensors(config, names), bool(match_spec(config, names).within)
+    except InputError:
+        return (), False
 
 
 def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, options: Options | None = None) -> Plan:
@@ -58,8 +74,8 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     """
     options = options or Options()
     readable = checkpoint.complete and checkpoint.fetched
-    flat, duplicates = flatten(checkpoint.tensors)
     spec = _match(checkpoint, target)
+    flat, duplicates = flatten({n: r for n, r in checkpoint.tensors.items() if spec.speaks_of(flat_name(n))})
     findings = [*checkpoint.findings, *duplicates]
 
     values = resolve(spec, checkpoint.config, {n: r.shape for n, r in flat.items()}, options.overrides)
@@ -71,35 +87,50 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     mask = values.known.get("mask_token_id")
     tied = checkpoint.config.get("tie_word_embeddings") is True
     written, notes = _shared(
-        places, flat, target, options, mask_token_id=mask, tied=tied, complete=checkpoint.complete, readable=readable
+        spec,
+        places,
+        flat,
+        target,
+        options,
+        mask_token_id=mask,
+        tied=tied,
+        complete=checkpoint.complete,
+        readable=readable,
     )
     findings += notes
     tokenizer: tuple[KV, ...] = ()
     if draft is not None:
         draft = _with_shared(draft, {place.gguf for place in written})
         findings += judge_draft(draft, checkpoint.config) + _pair(draft, target, values.known)
-        if options.dialect == "dspark" and not draft.markov_rank:
+        if options.dialect == "dspark" and draft.deepseek4:
+            message = "the early dspark layout has no DeepSeek-V4 drafts."
+            findings.append(error("dialect", "dspark_block_size", message, "use --dialect dflash"))
+        elif options.dialect == "dspark" and not draft.markov_rank:
             message = "the early dspark layout has no drafts without a Markov head."
             findings.append(error("dialect", "markov_rank", message, "use --dialect dflash"))
     if target is not None and "vocab_size" in values.known:
         # Where the two differ there is an error already; a draft's wrong size could take minutes to pad to.
         vocab_size = target.vocab_size or values.known["vocab_size"]
         tokenizer = _tokenizer(target, vocab_size, options, findings)
-    matrices = resolve_outtype(options.outtype, places, flat)
-    plan = Plan(spec, options.dialect, draft, matrices, (), (), tuple(findings))
-    if draft is None or plan.errors:
+    findings += [error("family-unsupported", spec.name, f"it cannot be converted: {r}.") for r in spec.unsupported]
+    types = Types(options.outtype, options.experts, plain_type(source for place in places for source in place.read))
+    plan = Plan(spec, options.dialect, draft, "", (), (), tuple(findings))
+    if draft is None or any(f.rule != "family-unsupported" for f in plan.errors):
         return plan
-    jobs = make_jobs(spec, values.known, written, flat, matrices)
-    kvs = metadata.metadata(options.dialect, draft, checkpoint.provenance, target, matrices, tokenizer)
-    return Plan(spec, options.dialect, draft, matrices, kvs, tuple(jobs), tuple(findings))
+    jobs = make_jobs(spec, values.known, written, flat, types)
+    made = [(place.rule.role, job) for place, job in zip(written, jobs, strict=False)]
+    main = main_type(made)
+    kvs = metadata.metadata(options.dialect, draft, checkpoint.provenance, target, main, tokenizer)
+    findings += judge_types(types, made)
+    return Plan(spec, options.dialect, draft, label(types, made), kvs, tuple(jobs), tuple(findings))
 
 
 def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:
     try:
-        return match_spec(checkpoint.config, checkpoint.tensors)
+        return match_spec(checkpoint.config, checkpoint.names)
     except InputError as e:
-        names = {flat_name(name) for name in checkpoint.tensors}
-        if not checkpoint.complete:
+        names = {flat_name(name) for name in checkpoint.names}
+        if not checkpoint.complete and not (checkpoint.indexed and names):
             # Most likely the reason why the checkpoint looks like nothing that is known.
             message = str(e) if names else f"no tensor of {checkpoint.root} could be read."
             raise InputError(message, findings=checkpoint.findings) from None
@@ -109,6 +140,7 @@ def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:
 
 
 def _shared(
+    spec: Spec,
     places: list[Place],
     flat: Mapping[str, TensorRef],
     target: Target | None,
@@ -138,7 +170,12 @@ def _shared(
         if shared:
             names = " and ".join(place.source for place in shared)
             message = f"{names} ({saved / 1e6:,.1f} MB) are borrowed from the target at run time and not written."
-            findings.append(info("shared-omitted", names, message))
+            if not spec.within:
+                findings.append(info("shared-omitted", names, message))
+            else:  # why would a draft inside its target carry them, if they were the target's?
+                alone = f"only {names} of the two is there: " if len(shared) == 1 else ""
+                fix = "see that they are the target's, or write them: --shared-tensors include"
+                findings.append(warning("shared-omitted", names, alone + message, fix))
         return [place for place in places if not place.rule.shared], findings
     names = ", ".join(place.source for place in shared) or "neither"
     held = {place.gguf for place in shared}
@@ -149,7 +186,7 @@ def _shared(
         message = "the embeddings serve as the head too, as in the target; llama.cpp before b10434 refuses such a file."
         findings.append(warning("token-embd-alone", names, message))
     elif complete and held != {"token_embd.weight", "output.weight"}:
-        message = f"embed_tokens and lm_head must be written both or neither; the checkpoint holds {names}."
+        message = f"embeddings and head must be written both or neither; the checkpoint holds {names}."
         findings.append(error("shared-incomplete", names, message, "use --shared-tensors omit"))
     return places, findings
 

@@ -60,7 +60,7 @@ def judge_shared(
     if included:
         return [info("shared-differs", ours.name, message)]
     own = "write the draft's own: --shared-tensors include"
-    if head and not ours.name.endswith("lm_head.weight"):
+    if head and ours.name.endswith("embed_tokens.weight"):
         own = "save the draft's checkpoint with a lm_head.weight of its own"
     fix = f"give the target that the draft was trained for, or {own}"
     return [error("shared-differs", ours.name, message, fix)]
@@ -73,9 +73,9 @@ def _of_tensor(ref: TensorRef) -> _Table:
 
 @contextmanager
 def _of_directory(target: Target, head: bool) -> Iterator[_Table | None]:
-    names = ["model.embed_tokens.weight", "model.language_model.embed_tokens.weight"]
+    names = ["model.embed_tokens.weight", "model.language_model.embed_tokens.weight", "embed.weight"]
     if head and not target.tied:
-        names = ["lm_head.weight"]
+        names = ["lm_head.weight", "head.weight"]
     ref = next((ref for name in names if (ref := find_tensor(target.path, name))), None)
     yield _of_tensor(ref) if ref is not None and ref.shape[0] else None
 

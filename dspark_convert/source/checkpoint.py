@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dspark_convert.errors import InputError, UsageError
-from dspark_convert.findings import Finding, error, warning
+from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.source.jsonfile import read_object
 from dspark_convert.source.provenance import Provenance, provenance
 from dspark_convert.source.safetensors_header import TensorRef, read_header
@@ -25,6 +25,7 @@ MAX_LISTED = 8
 class Checkpoint:
     """``tensors`` maps the checkpoint's own names to places; nothing but headers was read.
 
+    ``names`` are those of all tensors that the index lists (``indexed``), else of those found.
     ``fetched`` is False where the tensors' bytes are still on the hub: reading them raises InputError.
     """
 
@@ -33,6 +34,8 @@ class Checkpoint:
     tensors: dict[str, TensorRef]
     provenance: Provenance
     findings: tuple[Finding, ...]
+    names: tuple[str, ...]
+    indexed: bool
     fetched: bool = True
 
     @property
@@ -64,8 +67,19 @@ def read_config(root: Path, role: str) -> dict[str, Any]:
     return read_object(path)
 
 
-def open_checkpoint(root: Path, sizes: Mapping[str, int] | None = None) -> Checkpoint:
+#: (config, tensor names) -> those that are read, and whether the others may be a target's
+Needs = Callable[[Mapping[str, Any], Collection[str]], tuple[Collection[str], bool]]
+
+
+def _everything(_: Mapping[str, Any], names: Collection[str]) -> tuple[Collection[str], bool]:
+    return names, False
+
+
+def open_checkpoint(root: Path, sizes: Mapping[str, int] | None = None, needs: Needs = _everything) -> Checkpoint:
     """Read config and headers of the draft checkpoint in ``root``.
+
+    ``needs`` chooses among the tensors of an index: files that hold none of those are not looked
+    for. Without an index every file is read, and one whose number is missing may be the target's.
 
     ``sizes``: bytes of every shard, where only the headers of the shards lie there.
     File problems are collected as findings. Raises UsageError or InputError where there is
@@ -85,11 +99,10 @@ def open_checkpoint(root: Path, sizes: Mapping[str, int] | None = None) -> Check
         names = ", ".join(p.name for p in indexes)
         findings.append(error("shard-index", names, f"there are {len(indexes)} index files: {names}.", "keep one"))
     claimed = claims_of(indexes[0], findings) if indexes else None
-    if claimed is None:
-        findings += _families(shards)
-        wanted = shards
-    else:
-        wanted = _wanted(root, claimed, shards, findings)
+    wanted = shards
+    if claimed is not None:
+        needed, _ = needs(config, claimed)
+        wanted = _wanted(root, claimed, set(needed), shards, findings)
 
     tensors: dict[str, TensorRef] = {}
     twice: dict[str, list[str]] = {}
@@ -103,13 +116,18 @@ def open_checkpoint(root: Path, sizes: Mapping[str, int] | None = None) -> Check
             if ref.name in tensors:
                 twice.setdefault(f"{tensors[ref.name].path.name} and {path.name}", []).append(ref.name)
             tensors.setdefault(ref.name, ref)
+    if claimed is None:
+        _, embedded = needs(config, tensors)
+        findings += _families(shards, embedded)
     if not any(f.rule == "shard-families" for f in findings):
         for files, both in twice.items():
             message = f"{_some(both)} in two files: {files}."
             findings.append(error("tensor-duplicate", both[0], message, "remove the stale file"))
     if claimed is not None:
         findings += _compare(claimed, tensors, sound)
-    return Checkpoint(root, config, tensors, provenance(root, config), tuple(findings), not sizes)
+    every = tuple(tensors if claimed is None else claimed)
+    source = provenance(root, config)
+    return Checkpoint(root, config, tensors, source, tuple(findings), every, claimed is not None, not sizes)
 
 
 def _weight_files(root: Path) -> tuple[list[Path], list[Path]]:
@@ -149,16 +167,18 @@ def _some(tensors: list[str]) -> str:
     return f"tensor {tensors[0]!r} and {more} more stand" if more else f"tensor {tensors[0]!r} stands"
 
 
-def _wanted(root: Path, claims: dict[str, str], shards: list[Path], findings: list[Finding]) -> list[Path]:
-    names = sorted(set(claims.values()))
+def _wanted(
+    root: Path, claims: dict[str, str], needed: set[str], shards: list[Path], findings: list[Finding]
+) -> list[Path]:
+    names = sorted({claims[tensor] for tensor in needed if tensor in claims})
     missing = [name for name in names if not (root / name).is_file()]
     if missing:
         lost = set(missing)
-        held = sum(file in lost for file in claims.values())
+        held = sum(claims[tensor] in lost for tensor in needed if tensor in claims)
         where = listed(missing, MAX_LISTED)
         message = f"shards missing: {len(missing)} of {len(names)} (tensors in them: {held}): {where}."
         findings.append(error("shard-missing", where, message, "fetch them into the same directory"))
-    stray = sorted({p.name for p in shards} - set(names))
+    stray = sorted({p.name for p in shards} - set(claims.values()))
     if stray:
         where = listed(stray, MAX_LISTED)
         message = f"{where}: in the directory but not in the index, so not read."
@@ -186,8 +206,11 @@ def _compare(claims: dict[str, str], tensors: dict[str, TensorRef], sound: set[s
     return findings
 
 
-def _families(shards: list[Path]) -> list[Finding]:
-    """Without an index, shards of two different splits must not be mixed, nor one be missing."""
+def _families(shards: list[Path], embedded: bool) -> list[Finding]:
+    """Without an index, shards of two different splits must not be mixed, nor one be missing.
+
+    ``embedded``: the draft lies among the target's tensors, so those missing may be the target's alone.
+    """
     totals: dict[int, set[int]] = {}
     for path in shards:
         if match := re.search(r"-(\d{5})-of-(\d{5})\.safetensors$", path.name):
@@ -198,6 +221,9 @@ def _families(shards: list[Path]) -> list[Finding]:
         return [error("shard-families", sets, message, "remove the stale files")]
     for total, numbers in totals.items():
         if absent := sorted(set(range(1, total + 1)) - numbers):
+            if embedded:
+                message = f"{len(absent)} of {total} shards are not there; without an index they count as the target's."
+                return [info("shard-absent", "*.safetensors", message)]
             message = f"shards missing: {len(absent)} of {total}: numbers {', '.join(map(str, absent[:20]))}."
             return [error("shard-missing", "*.safetensors", message, "fetch them into the same directory")]
     return []

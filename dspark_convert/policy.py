@@ -1,0 +1,137 @@
+"""Which type each tensor gets: what ``--outtype`` and ``--experts`` mean for it.
+
+Vectors are F32, always: norms, biases and sinks are small, and llama.cpp multiplies them in F32.
+Matrices go by their role in the spec:
+
+matrix   follow ``--outtype``. ``auto`` is the published layout: FP4 codes become MXFP4, which holds
+         the same values; FP8 becomes Q8_0, the type of its size; plain numbers stay BF16 or else F16.
+expert   FP4 codes stay MXFP4 under every ``--outtype``, unless ``--experts`` names a type: anything
+         smaller loses, anything larger only repeats them. Other numbers follow like a matrix.
+router   never below 16 bits: a rounded score sends a token to another expert, and all of it is a
+         thousandth of a draft. llama.cpp's own quantisation leaves it alone too.
+head     embeddings, output, Markov and confidence head: never below Q8_0. Their errors go straight
+         into the logits, and a low-rank head has no other weights to even them out.
+fixed    F32: weights of hyper-connections, a few kilobytes that every token passes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from dspark_convert.findings import Finding, info, warning
+from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.jobs import Source, TensorJob
+from dspark_convert.options import Experts, Outtype
+from dspark_convert.specs import Role
+
+#: types that any number can be written as without blocks
+FLOATS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
+
+#: what llama.cpp's quantisation takes where blocks of 256 do not fit into a row; both keep the bits
+#: at no fewer, and where 32 do not fit either it is F16
+NARROW = {GGMLType.Q4_K: GGMLType.Q5_0, GGMLType.Q5_K: GGMLType.Q5_1, GGMLType.Q6_K: GGMLType.Q8_0}
+
+#: ``general.file_type`` (llama_ftype of llama.h); for mixtures the name of what most weights are
+FILE_TYPES: dict[GGMLType, int] = {
+    GGMLType.F32: 0,
+    GGMLType.F16: 1,
+    GGMLType.Q4_0: 2,
+    GGMLType.Q8_0: 7,
+    GGMLType.Q5_0: 8,
+    GGMLType.Q5_1: 9,
+    GGMLType.Q4_K: 14,
+    GGMLType.Q5_K: 16,
+    GGMLType.Q6_K: 18,
+    GGMLType.BF16: 32,
+    GGMLType.MXFP4: 38,
+}
+
+
+@dataclass(frozen=True)
+class Types:
+    """The choice for one conversion: ``plain`` is what "auto" makes of numbers that are no codes."""
+
+    outtype: Outtype
+    experts: Experts
+    plain: GGMLType
+
+    @property
+    def asked(self) -> GGMLType | None:
+        """The type that ``--outtype`` names; None for "auto"."""
+        return None if self.outtype == "auto" else GGMLType[self.outtype.upper()]
+
+    def of(self, role: Role, source: Source | None, shape: tuple[int, ...]) -> GGMLType:
+        """The type of a tensor of ``shape`` (ggml order) made from ``source`` (None: from nothing)."""
+        if len(shape) == 1 or role == "fixed":
+            return GGMLType.F32
+        return fitting(self.wanted(role, source), shape[0])
+
+    def wanted(self, role: Role, source: Source | None) -> GGMLType:
+        """The type of a matrix whose rows are long enough."""
+        encoding = source.encoding if source else "plain"
+        asked = self.asked
+        kept = {"plain": self.plain, "fp8": GGMLType.Q8_0, "fp4": GGMLType.MXFP4}[encoding]
+        if role == "expert" and self.experts != "keep":
+            return GGMLType[self.experts.upper()]
+        if asked is None or (role == "expert" and encoding == "fp4"):
+            return kept
+        if role == "router" and asked not in FLOATS:
+            return self.plain
+        if role == "head" and asked not in FLOATS:
+            return GGMLType.Q8_0
+        return asked
+
+
+def fitting(wanted: GGMLType, columns: int) -> GGMLType:
+    """The type itself if rows of ``columns`` divide into its blocks, else the nearest that fits."""
+    if columns % BLOCKS[wanted][0] == 0:
+        return wanted
+    narrow = NARROW.get(wanted, wanted)
+    return GGMLType.F16 if columns % BLOCKS[narrow][0] else narrow
+
+
+def plain_type(sources: Iterable[Source]) -> GGMLType:
+    """What "auto" makes of plain matrices: BF16 if most of their bytes are, F16 of anything else."""
+    weights: dict[str, int] = {}
+    for source in sources:
+        if source.encoding == "plain" and len(source.shape) > 1:
+            dtype = source.values.dtype
+            weights[dtype] = weights.get(dtype, 0) + source.values.nbytes
+    return GGMLType.BF16 if max(weights, key=lambda dtype: weights[dtype], default="BF16") == "BF16" else GGMLType.F16
+
+
+def main_type(made: Sequence[tuple[Role, TensorJob]]) -> GGMLType:
+    """The type of most weights, heads apart: what ``general.file_type`` calls the file."""
+    weights: dict[GGMLType, int] = {}
+    for role, job in made:
+        if role in ("matrix", "expert") and len(job.shape) > 1:
+            weights[job.type] = weights.get(job.type, 0) + prod(job.shape)
+    return max(weights, key=lambda kind: weights[kind], default=GGMLType.F32)
+
+
+def label(types: Types, made: Sequence[tuple[Role, TensorJob]]) -> str:
+    """The choice in short, for a file's name: two choices that differ have two names."""
+    name = types.asked.name if types.asked else main_type(made).name
+    if types.asked and types.experts != "keep" and any(role == "expert" for role, _ in made):
+        name += f"-experts-{types.experts.upper()}"
+    return name
+
+
+def judge_types(types: Types, made: Sequence[tuple[Role, TensorJob]]) -> list[Finding]:
+    """What became of the choice that a user would not expect."""
+    findings = []
+    if types.experts != "keep" and not any(role == "expert" for role, _ in made):
+        findings.append(warning("no-experts", "--experts", "the draft has no experts, so --experts changes nothing."))
+    other: dict[tuple[GGMLType, GGMLType], list[str]] = {}
+    for role, job in made:
+        if role in ("matrix", "expert") and len(job.shape) > 1:
+            wanted = types.wanted(role, job.sources[0])
+            if job.type != wanted:
+                other.setdefault((wanted, job.type), []).append(job.name)
+    for (wanted, kind), names in other.items():
+        many = f"{len(names)} tensors, {names[0]} the first, have" if len(names) > 1 else f"{names[0]} has"
+        message = f"{many} rows that blocks of {BLOCKS[wanted][0]} ({wanted.name}) do not divide: {kind.name} instead."
+        findings.append(info("type-fallback", names[0], message))
+    return findings

@@ -1,0 +1,88 @@
+"""Numbers that are stored as codes: which tensor holds the scales, and do the two fit each other?
+
+DeepSeek's files name a matrix ``x.weight`` and its scales ``x.scale``. E4M3 codes have one E8M0
+scale (a power of two) for each tile of rows and columns, FP4 (E2M1) codes one for 32 of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dspark_convert.findings import Finding, error
+from dspark_convert.jobs import Encoding, Source
+from dspark_convert.source.safetensors_header import TensorRef
+from dspark_convert.specs import Scales
+
+#: dtype of codes -> how they are read
+ENCODINGS: dict[str, Encoding] = {"F8_E4M3": "fp8", "I8": "fp4", "U8": "fp4"}
+#: columns that one scale of FP4 covers (OCP Microscaling formats, MXFP4)
+FP4_COLUMNS = 32
+
+
+def partner(scales: Scales | None, name: str) -> str | None:
+    """The name of the scales that a weight of this name would have."""
+    if scales is None or not name.endswith(scales.weight):
+        return None
+    return name.removesuffix(scales.weight) + scales.scale
+
+
+def read_source(
+    ref: TensorRef, scales: Scales | None, flat: Mapping[str, TensorRef], name: str, known: Mapping[str, Any]
+) -> Source | Finding:
+    """How the numbers of ``ref`` (flat name ``name``) are read, or what keeps them from being read.
+
+    A dtype that holds no codes here is taken as it stands.
+    """
+    encoding = ENCODINGS.get(ref.dtype)
+    beside = partner(scales, name)
+    held = flat.get(beside) if beside else None
+    if encoding is None or scales is None or beside is None:
+        if held is not None:
+            message = f"{ref.name} is {ref.dtype}, which needs no scale, but {held.name} is there."
+            return error("tensor-scale", ref.name, message, "fetch both from one revision")
+        return Source(ref)
+    if held is None:
+        message = f"{ref.name} is {ref.dtype} and means nothing without its scale: {beside} is missing."
+        return error("tensor-scale-missing", ref.name, message, "fetch the whole checkpoint")
+    if held.dtype != "F8_E8M0":
+        message = f"{held.name}, the scale of {ref.name}, is {held.dtype}, expected F8_E8M0."
+        return error("tensor-scale", held.name, message, "convert the checkpoint as it was published")
+    if len(ref.shape) != 2 or 0 in ref.shape:
+        message = f"{ref.name} has shape {list(ref.shape)}, but {ref.dtype} is read of matrices alone."
+        return error("tensor-scale", ref.name, message, "fetch its file again")
+    if encoding == "fp4":
+        return _fp4(ref, held)
+    return _fp8(ref, held, known.get(scales.tile))
+
+
+def _fp4(ref: TensorRef, held: TensorRef) -> Source | Finding:
+    rows, columns = ref.shape[0], 2 * ref.shape[1]
+    if columns % FP4_COLUMNS == 0 and held.shape == (rows, columns // FP4_COLUMNS):
+        return Source(ref, "fp4", held)
+    expected = f"[{rows}, {columns // FP4_COLUMNS}], one for {FP4_COLUMNS} of the {columns} columns"
+    return _unfit(ref, held, expected)
+
+
+def _fp8(ref: TensorRef, held: TensorRef, block: list[int] | None) -> Source | Finding:
+    if len(held.shape) != 2 or 0 in held.shape:
+        return _unfit(ref, held, "rows and columns of tiles")
+    if block is None:
+        if any(size % tiles for size, tiles in zip(ref.shape, held.shape, strict=True)):
+            message = (
+                f"the tiles of {ref.name} {list(ref.shape)} cannot be told from its scale {list(held.shape)}: "
+                "config.json has no quantization_config.weight_block_size."
+            )
+            return error("tensor-scale", held.name, message, "take the config that was published with the checkpoint")
+        rows, columns = (size // tiles for size, tiles in zip(ref.shape, held.shape, strict=True))
+        return Source(ref, "fp8", held, (rows, columns))
+    expected = tuple(-(-size // tile) for size, tile in zip(ref.shape, block, strict=True))
+    if held.shape != expected:
+        return _unfit(ref, held, f"{list(expected)} for tiles of {block} (quantization_config.weight_block_size)")
+    return Source(ref, "fp8", held, (block[0], block[1]))
+
+
+def _unfit(ref: TensorRef, held: TensorRef, expected: str) -> Finding:
+    message = f"{held.name}, the scale of {ref.name} {list(ref.shape)}, has shape {list(held.shape)}, "
+    message += f"expected {expected}."
+    return error("tensor-scale", held.name, message, "fetch both from one revision")
