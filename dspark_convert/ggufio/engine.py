@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dspark_convert.findings import Finding, warning
 from dspark_convert.ggufio.output import output_faults
+from dspark_convert.ggufio.writeback import Writeback
 from dspark_convert.jobs import TensorJob
 from dspark_convert.source.files import SourceFiles
 from dspark_convert.tensors.nonfinite import NonFinite
@@ -83,10 +84,12 @@ def fill(
     source that is gone or too short; EnvironmentFault if a source cannot be read or the output not
     be written. No thread is left when this returns, however it does.
     """
+    if not jobs:
+        return Filled()
     for job in jobs:
         require_agreement(job)
     threads = threads or default_threads()
-    digests = _Digests(digest, tensor_digests, offsets[0]) if jobs and (digest or tensor_digests) else None
+    digests = _Digests(digest, tensor_digests, offsets[0]) if digest is not None or tensor_digests else None
     valued: set[tuple[int, int]] = set()
     first = check.expect(len(jobs))
     todo = ((number, unit) for number, job in enumerate(jobs) for unit in units(job, unit_bytes))
@@ -123,6 +126,7 @@ class _Work:
         self._descriptor, self._jobs, self._offsets = descriptor, jobs, offsets
         self._check, self._path = check, path
         self._changed = threading.Condition()
+        self._writeback = Writeback(descriptor, offsets[0], offsets[-1] + jobs[-1].nbytes)
         self._units: Iterator[tuple[int, Unit]] = iter(())
         self._free: list[Reader] = []
         self._claimed = 0
@@ -186,11 +190,14 @@ class _Work:
                 return
             with self._changed:
                 self._done_bytes += task.unit.nbytes
+                due = self._writeback.due(self._offsets[0] + self._done_bytes)
                 if self._hashing:
                     self._to_hash[task.serial] = task, data
                     self._changed.notify_all()
                 else:
                     self._free.append(task.reader)
+            if due is not None:
+                self._writeback.tell(due)
 
     def _claim(self) -> _Task | None:
         """The next unit, once a reader is free; None if there is none, or all is to stop.

