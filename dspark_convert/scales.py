@@ -83,6 +83,6 @@ def _fp8(ref: TensorRef, held: TensorRef, block: list[int] | None) -> Source | F
 
 
 def _unfit(ref: TensorRef, held: TensorRef, expected: str) -> Finding:
-    message = f"{held.name}, the scale of {ref.name} {list(ref.shape)}, has shape {list(held.shape)}, "
-    message += f"expected {expected}."
+    scaled = f"{ref.name} {list(ref.shape)}"
+    message = f"{held.name}, the scale of {scaled}, has shape {list(held.shape)}, expected {expected}."
     return error("tensor-scale", held.name, message, "fetch both from one revision")
