@@ -42,6 +42,7 @@ def test_space_inside_a_piece_is_moved_out_of_the_way(tmp_path: Path) -> None:
         ([], r"no merges, without which llama.cpp loads no BPE"),
         ("h e", r"no merges"),
         (["h e", "h q"], r"merge 1 \('h' \+ 'q'\) needs the token 'hq', which is not in the vocabulary"),
+        (["h e", "h "], r"merge 1 \('h' \+ ''\) needs the token ''"),
         ([["zz", "e"]], r"merge 0 \('zz' \+ 'e'\) needs the token 'zz'"),
         (["h  e"], r"merge 0 is no pair of tokens: 'h  e'"),
         (["he"], r"merge 0 is no pair"),
