@@ -150,8 +150,9 @@ def write(want: Expected, path: Path, target_gguf: Path) -> None:
     mask = kv.pop("tokenizer.ggml.mask_token_id")[1]
     writer = gguf.GGUFWriter(path, architecture)
     for key, (kind, value) in kv.items():
-        if kind == "ARRAY[INT32]":
-            writer.add_key_value(key, value, GGUFValueType.ARRAY, sub_type=GGUFValueType.INT32)
+        if kind.startswith("ARRAY["):
+            items = GGUFValueType[kind.removeprefix("ARRAY[").removesuffix("]")]
+            writer.add_key_value(key, value, GGUFValueType.ARRAY, sub_type=items)
         else:
             writer.add_key_value(key, value, GGUFValueType[kind])
     for field in gguf.GGUFReader(target_gguf).fields.values():

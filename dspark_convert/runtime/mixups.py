@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import permutations
+from itertools import chain, permutations
 from typing import TYPE_CHECKING
 
 from dspark_convert.runtime.distance import distance
+from dspark_convert.runtime.packing_mixups import other_scales, packings
+from dspark_convert.runtime.stored import Stored
 
 if TYPE_CHECKING:
     import torch
@@ -21,23 +23,43 @@ NEARER = 0.3
 MAX_TAPS = 6
 
 #: tensors that hold one vector a head, by the end of their checkpoint names
-OF_HEADS = ("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")
+OF_HEADS = (
+    *("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.q_norm.weight", "self_attn.k_norm.weight"),
+    *("attn.wq_b.weight", "attn.wkv.weight", "attn.kv_norm.weight"),
+)
+#: the projection of the features, one part of its columns a tap
+OF_TAPS = ("fc.weight", "main_proj.weight")
+
+#: rows that are compared first; a tensor whose first rows are further away is another
+SAMPLE, SAMPLE_NEAR = 16, 0.6
 
 
 def find_mixup(got: torch.Tensor, own: str, tensors: Mapping[str, torch.Tensor], facts: Facts) -> str:
     """What ``got`` seems to be, given that it should be the checkpoint's ``tensors[own]``; "" if unknown."""
-    want = tensors[own].float()
+    stored = tensors if isinstance(tensors, Stored) else Stored(tensors)
+    if not bool(got.any()):
+        return "it is all zeros"
+    want = stored[own].float()
     limit = min(NEAR, NEARER * distance(got, want))
-    for name, other in tensors.items():
-        if name != own and other.shape == got.shape and distance(got, other.float()) <= limit:
+    for name in stored:
+        if name != own and stored.shape(name) == got.shape and _is(got, stored, name, limit):
             return f"it is {name}"
-    for phrase, candidate in _changed(want, own, facts):
+    for phrase, candidate in chain(packings(want, own), _changed(want, own, facts)):
         if candidate.shape == got.shape and distance(got, candidate) <= limit:
             return phrase
+    if facts.stages is not None and other_scales(got, want, limit):
+        return "its numbers are right, and the scales that they share are not"
     factor = float((got.double() * want.double()).sum() / (want.double() ** 2).sum().clamp(min=1e-300))
     if factor and distance(got, factor * want) <= limit:
         return f"it is {factor:.3g} times it"
     return _some_rows(got, want)
+
+
+def _is(got: torch.Tensor, stored: Stored, name: str, limit: float) -> bool:
+    """Whether ``got`` is the tensor ``name``; of a stack of experts the first rows tell most apart."""
+    if distance(got[:SAMPLE], stored.head(name, SAMPLE).float()) > SAMPLE_NEAR:
+        return False
+    return distance(got, stored[name].float()) <= limit
 
 
 def _changed(want: torch.Tensor, own: str, facts: Facts) -> Iterator[tuple[str, torch.Tensor]]:
@@ -47,12 +69,15 @@ def _changed(want: torch.Tensor, own: str, facts: Facts) -> Iterator[tuple[str, 
     if want.dim() == 2:
         yield "it is transposed", want.T
     if own.endswith(OF_HEADS):
-        half = torch.arange(facts.head_dim)
+        rotated = facts.stages.rope_dims if facts.stages else facts.head_dim
+        still = torch.arange(facts.head_dim - rotated)
+        turned = torch.arange(facts.head_dim - rotated, facts.head_dim)
         heads = want.reshape(-1, facts.head_dim, *want.shape[1:])
-        for style, order in (("NORM", half.reshape(2, -1).T), ("NeoX", half.reshape(-1, 2).T)):
-            yield f"its heads are permuted as for {style} RoPE", heads[:, order.reshape(-1)].reshape(want.shape)
+        for style, order in (("NORM", turned.reshape(2, -1).T), ("NeoX", turned.reshape(-1, 2).T)):
+            permuted = heads[:, torch.cat((still, order.reshape(-1)))]
+            yield f"its heads are permuted as for {style} RoPE", permuted.reshape(want.shape)
     taps = len(facts.taps)
-    if own == "fc.weight" and 1 < taps <= MAX_TAPS:
+    if own in OF_TAPS and 1 < taps <= MAX_TAPS:
         blocks = want.reshape(len(want), taps, -1)
         for places in map(list, permutations(range(taps))):
             if places != sorted(places):

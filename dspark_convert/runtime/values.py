@@ -7,51 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING
 
-from dspark_convert.errors import InputError
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.runtime.distance import distance, scale
-from dspark_convert.runtime.mixups import find_mixup
-from dspark_convert.runtime.published import TABLES, checkpoint_name, required_names
+from dspark_convert.runtime.comparing import UNREADABLE, Part, compare_part, explained
+from dspark_convert.runtime.distance import distance
+from dspark_convert.runtime.published import HEADS, TABLES, checkpoint_name, required_names
+from dspark_convert.runtime.published_stages import required_stage_names, stage_names
 from dspark_convert.runtime.report import Check
-from dspark_convert.runtime.rounding import dequantise, hold
+from dspark_convert.runtime.rounding import dequantise
 from dspark_convert.runtime.rows import wrong_row
+from dspark_convert.runtime.stored import Stored
 
 if TYPE_CHECKING:
     import torch
 
     from dspark_convert.reference.facts import Facts
 
-#: the distance that rounding to a type can explain. F16, BF16: half a unit in the last place. Q8_0: the worst
-#: block, all of whose weight is in one number. Others: three times what normal weights have (docs/validation.md)
-EXPLAINED = {
-    GGMLType.F32: 1e-6,
-    GGMLType.F16: 4.9e-4,
-    GGMLType.BF16: 3.9e-3,
-    GGMLType.Q8_0: 2.3e-2,
-    GGMLType.Q6_K: 0.05,
-    GGMLType.Q5_K: 0.11,
-    GGMLType.Q5_1: 0.12,
-    GGMLType.Q5_0: 0.13,
-    GGMLType.Q4_K: 0.22,
-    GGMLType.Q4_1: 0.23,
-    GGMLType.IQ4_NL: 0.25,
-    GGMLType.IQ4_XS: 0.25,
-    GGMLType.Q4_0: 0.27,
-    GGMLType.MXFP4: 0.35,
-    GGMLType.NVFP4: 0.35,
-    GGMLType.Q3_K: 0.45,
-}
-#: types of fewer bits; two tensors that have nothing to do with each other are 1.4 apart
-EXPLAINED_OTHERWISE = 0.7
+#: heads that a checkpoint may have
+OPTIONAL = {name: head for name, head in HEADS.items() if name.startswith(("markov_", "conf_proj."))}
+
+#: experts of drafts with more numbers are not kept
+SMALL = 50_000_000
 
 #: of what is wrong, so much is told
 TOLD_PROBLEMS = 4
-
-#: what a file may differ from an independent rounding to its type, where there is one
-SAME = {GGMLType.F32: 1e-6, GGMLType.F16: 1e-6, GGMLType.BF16: 1e-6, GGMLType.Q8_0: 1e-3}
 
 
 @dataclass(frozen=True)
@@ -71,7 +53,7 @@ class Values:
     ``held`` (checkpoint names) are the tensors as the file's types hold them, where that changes them;
     ``embed`` and ``head`` [vocab, hidden] are the tables that the runtime really uses; ``multiplied`` are the
     types of all matrices that activations are multiplied with; ``rounded`` tells whether anything that the
-    runtime uses is not bit for bit the checkpoint's.
+    runtime uses is not bit for bit the checkpoint's. Experts of a large draft are not kept in ``held``.
     """
 
     distances: list[Distance] = field(default_factory=list)
@@ -96,98 +78,76 @@ class Values:
 def compare_values(draft: GGUFFile, target: GGUFFile, tensors: Mapping[str, torch.Tensor], facts: Facts) -> Values:
     """The tensors of ``draft``, and the tables that it borrows from ``target``, against the checkpoint's.
 
-    ``tensors``: the checkpoint's by their plain names.
+    ``tensors``: the checkpoint's by their plain names, as they are stored. Experts are compared one by one.
     """
     values = Values()
+    stored = Stored(tensors, facts.stages.tile if facts.stages else 0)
     for tensor in draft.tensors:
-        _compare_own(values, draft, tensor, tensors, facts)
+        _compare_own(values, draft, tensor, stored, facts)
     names = {tensor.name for tensor in draft.tensors}
-    for name in required_names(facts.n_layer):
+    for name in required_names(facts.n_layer) if facts.stages is None else required_stage_names(facts.n_layer):
         if name not in names:
             values.problems.append(f"the file lacks {name}")
-    for name in ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"):
-        if name not in names and (stored := checkpoint_name(name)) in tensors:
-            values.problems.append(f"the file lacks {name}, which the checkpoint has ({stored})")
+    for name, head in OPTIONAL.items():
+        if name not in names and head in stored:
+            values.problems.append(f"the file lacks {name}, which the checkpoint has ({head})")
     for name in TABLES:
         if name not in names:
-            _compare_borrowed(values, target, name, tensors)
+            _compare_borrowed(values, target, name, stored)
     return values
 
 
-def _compare_own(
-    values: Values, file: GGUFFile, tensor: GGUFTensor, tensors: Mapping[str, torch.Tensor], facts: Facts
-) -> None:
-    import torch
-
-    name, stored = tensor.name, checkpoint_name(tensor.name)
-    if stored is None:
+def _compare_own(values: Values, file: GGUFFile, tensor: GGUFTensor, tensors: Stored, facts: Facts) -> None:
+    """One tensor of the draft, or each expert's part of it."""
+    name = tensor.name
+    names = [TABLES[name]] if name in TABLES else _sources(name, facts)
+    if names is None:
         values.problems.append(f"{name} is no tensor of a published draft")
         return
-    got = _read(values, file, tensor)
-    if got is None:
+    stacked = len(names) > 1
+    if stacked and tensor.shape[2:] != (len(names),):
+        values.problems.append(f"{name} is {list(tensor.shape)}, but the checkpoint has {len(names)} experts")
         return
-    want = tensors.get(stored)
-    if want is None:
-        # An anchor-first draft without a Markov head runs with one of zeros.
-        if not name.startswith("markov_") or bool(got.any()):
-            values.problems.append(f"{name} is in the file, but the checkpoint has no {stored}")
-        return
-    if got.dim() < want.dim():
-        # llama.cpp's quantiser writes no trailing dimension of 1: conf_proj.weight [h + R, 1] is [h + R] then.
-        got = got.reshape((1,) * (want.dim() - got.dim()) + tuple(got.shape))
-    width = want.shape[-1]
-    if name == "conf_proj.weight" and got.shape[-1] > width and not bool(got[:, width:].any()):
-        got = got[:, :width]  # columns of zeros for Markov features that the head does not look at
-    if got.shape != want.shape:
-        problem = f"{name} is {list(got.shape)}, but the checkpoint's {stored} {list(want.shape)}"
-        values.problems.append(problem)
-        return
-    held = _held(want, tensor)
-    limit = EXPLAINED.get(GGMLType(tensor.type), EXPLAINED_OTHERWISE)
-    apart = distance(got, want)
-    changed = held is not None and not torch.equal(held, want.float())
-    off = distance(got, held) if held is not None and changed else apart
-    if held is not None and off > SAME[GGMLType(tensor.type)]:
-        problem = f"{name} is {off:.2g} of its size away from {stored} rounded to {tensor.type_name}"
-        values.problems.append(problem + _looks(got, stored, tensors, facts))
-    elif apart > limit:
-        problem = f"{name} is {apart:.2g} of its size away from {stored}, where {tensor.type_name} explains {limit:.2g}"
-        values.problems.append(problem + _looks(got, stored, tensors, facts))
-    elif off and (row := wrong_row(got, want if held is None else held, limit)):
-        values.problems.append(f"row {row[0]} of {name} is {row[1]:.2g} of its size away from that of {stored}")
-    elif held is None and abs((factor := scale(got, want)) - 1) > limit**2:
-        # Rounding is not along the values: it leaves the size to within the square of its distance.
-        values.problems.append(f"{name} is {stored} times {factor:.3g}, which rounding to {tensor.type_name} is not")
-    values.distances.append(Distance(name, tensor.type_name, apart, limit))
-    changed |= held is None
-    values.rounded |= changed
-    result = got if held is None else held
-    if name == "token_embd.weight":
-        values.embed = result
-    elif name == "output.weight":
-        values.head = result
-    elif changed:
-        values.held[stored] = result
+    small = sum(prod(tensors.shape(stored)) for stored in tensors) < SMALL if stacked else True
+    furthest = 0.0
+    for index, stored in enumerate(names):
+        label = f"{name}, expert {index}," if stacked else name
+        part = Part(file, tensor, index if stacked else None, label, stored)
+        explain = len(values.problems) < TOLD_PROBLEMS
+        compared = compare_part(part, tensors, facts, explain=explain)
+        values.problems += compared.problems
+        furthest = max(furthest, compared.distance)
+        values.rounded |= compared.changed
+        if compared.result is None:
+            continue
+        if name == "token_embd.weight":
+            values.embed = compared.result
+        elif name == "output.weight":
+            values.head = compared.result
+        elif compared.changed and small:
+            values.held[stored] = compared.result
+    values.distances.append(Distance(name, tensor.type_name, furthest, explained(tensor)))
     if len(tensor.shape) > 1 and min(tensor.shape) > 1 and name not in ("token_embd.weight", "markov_w1.weight"):
         values.multiplied.add(tensor.type)
 
 
-def _held(want: torch.Tensor, tensor: GGUFTensor) -> torch.Tensor | None:
-    """``want`` as ``tensor``'s type holds it, with the zeros that fill up its rows there; None if that is unknown."""
-    from torch.nn.functional import pad
+def _sources(name: str, facts: Facts) -> list[str] | None:
+    """The checkpoint's names of a GGUF's tensor."""
+    if facts.stages is not None:
+        return stage_names(name, facts.stages.n_expert)
+    stored = checkpoint_name(name)
+    return None if stored is None else [stored]
 
-    width = want.shape[-1]
-    held = hold(pad(want, (0, tensor.shape[0] - width)) if tensor.shape[0] > width else want, tensor.type)
-    return None if held is None else held[..., :width]
 
-
-def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Mapping[str, torch.Tensor]) -> None:
+def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Stored) -> None:
     tensor = target.tensor(name) or target.tensor("token_embd.weight")
     if tensor is None:
         values.problems.append(f"the target has no {name} to borrow")
         return
-    table = _read(values, target, tensor)
-    if table is None:
+    try:
+        table = dequantise(target, tensor)
+    except UNREADABLE as fault:
+        values.problems.append(f"{tensor.name} ({tensor.type_name}) cannot be read: {fault}")
         return
     stored = TABLES[name]
     want = tensors.get(stored)
@@ -196,7 +156,7 @@ def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Mapp
         values.problems.append(problem)
         return
     if want is not None:
-        limit = EXPLAINED.get(GGMLType(tensor.type), EXPLAINED_OTHERWISE)
+        limit = explained(tensor)
         if (apart := distance(table, want)) > limit:
             problem = (
                 f"the file borrows the target's {tensor.name}, which is {apart:.2g} of its size away from the"
@@ -214,16 +174,3 @@ def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Mapp
     else:
         values.head = table
         values.multiplied.add(tensor.type)
-
-
-def _read(values: Values, file: GGUFFile, tensor: GGUFTensor) -> torch.Tensor | None:
-    try:
-        return dequantise(file, tensor)
-    except (InputError, NotImplementedError, ValueError) as fault:
-        values.problems.append(f"{tensor.name} ({tensor.type_name}) cannot be read: {fault}")
-        return None
-
-
-def _looks(got: torch.Tensor, own: str, tensors: Mapping[str, torch.Tensor], facts: Facts) -> str:
-    mixup = find_mixup(got, own, tensors, facts)
-    return f" ({mixup})" if mixup else ""

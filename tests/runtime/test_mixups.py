@@ -14,7 +14,7 @@ import torch
 from dspark_convert.runtime.mixups import find_mixup
 
 HIDDEN, HEAD_DIM, TAPS, RANK = 64, 32, 3, 16
-FACTS: Any = SimpleNamespace(head_dim=HEAD_DIM, hidden_size=HIDDEN, taps=(1, 2, 3))
+FACTS: Any = SimpleNamespace(head_dim=HEAD_DIM, hidden_size=HIDDEN, taps=(1, 2, 3), stages=None)
 
 Q, K, UP, FC = "layers.0.self_attn.q_proj.weight", "layers.1.self_attn.k_proj.weight", "mlp.up", "fc.weight"
 NORM, CONFIDENCE = "layers.0.self_attn.q_norm.weight", "confidence_head.proj.weight"
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor], str]] = {
     "reversed": (UP, lambda t: t.flip(0), "it is reversed"),
     "rows": (UP, negated_rows, "2 of its 64 rows differ, the first is row 5"),
     "unknown": (UP, lambda t: t.roll(7, 1).exp(), ""),
-    "zeros": (UP, torch.zeros_like, ""),
+    "zeros": (UP, torch.zeros_like, "it is all zeros"),
 }
 
 
