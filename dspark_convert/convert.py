@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,12 @@ from dspark_convert.errors import UsageError
 from dspark_convert.ggufio.output import check_output
 from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_directory, refuse
+from dspark_convert.remote import Silent, local_target, plan_for_survey, survey_model
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 
 if TYPE_CHECKING:
     from dspark_convert.ggufio.writer import Hashing, Written
+    from dspark_convert.source.hub import Sink, Survey
 
 #: of the target's name in the default file name; file systems allow 255 bytes in all
 MAX_NAME_BYTES = 100
@@ -24,7 +26,10 @@ MAX_NAME_BYTES = 100
 
 @dataclass(frozen=True)
 class Request:
-    """What to convert and where to. ``outfile`` None or a directory means the default name."""
+    """What to convert and where to. ``outfile`` None or a directory means the default name.
+
+    ``model`` and ``target_dir`` may spell hub ids (``source.hub_id``).
+    """
 
     model: Path
     target_dir: Path | None
@@ -40,24 +45,28 @@ class Request:
 class Prepared:
     """A plan without errors and the path that it will be written to (None if there is no target).
 
-    ``inputs`` are the files that the output must not replace.
+    ``inputs`` are the files that the output must not replace; ``model`` is where the checkpoint lies on
+    the disk; ``survey`` tells what of it came, or would come, from the hub.
     """
 
     plan: Plan
     path: Path | None
+    model: Path
     inputs: tuple[Path, ...] = ()
+    survey: Survey | None = None
 
 
-def prepare(request: Request, *, dry_run: bool = False) -> Prepared:
+def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None) -> Prepared:
     """Plan the conversion and check everything that can be checked before writing.
+
+    A model on the hub is planned from its headers, then fetched, which ``sink`` is told (not with ``dry_run``).
 
     Raises UsageError, InputError (with all findings) or EnvironmentFault; nothing was written then.
     """
     _require_model(request.model)
     if request.options.tokenizer_pre is not None and request.target_dir is None:
         raise UsageError("--tokenizer-pre names the pre-tokenizer of --target-model-dir; a GGUF brings its own name.")
-    target = open_target(request)
-    if target is None and not dry_run:
+    if request.target_dir is None and request.target_gguf is None and not dry_run:
         raise UsageError(
             "the draft has no tokenizer of its own: give its target with --target-model-dir DIR or --target-gguf FILE."
         )
@@ -65,18 +74,38 @@ def prepare(request: Request, *, dry_run: bool = False) -> Prepared:
     taken = request.force or request.split_max_size is not None
     if request.outfile is not None and not _is_directory(request.outfile) and not dry_run:
         check_output(request.outfile, [], taken)
-    plan = plan_for_directory(request.model, target, request.options)
+    sink = sink or Silent()
+    request = replace(request, target_dir=local_target(request.target_dir, sink))
+    target = open_target(request)
+    survey = survey_model(request.model, sink)
+    if survey is None:
+        plan = plan_for_directory(request.model, target, request.options)
+    else:
+        plan = plan_for_survey(survey, target, request.options)
     refuse(plan, strict=request.strict)
     path = _outfile(request, plan, target)
+    if survey is not None and not dry_run:
+        if path is not None:
+            check_output(path, [], taken)
+        request = replace(request, model=_fetched(survey, sink))
+        plan = plan_for_directory(request.model, target, request.options)
+        refuse(plan, strict=request.strict)
     inputs = _inputs(request)
     if path is not None and not dry_run:
         check_output(path, inputs, taken)
-    return Prepared(plan, path, tuple(inputs))
+    return Prepared(plan, path, request.model, tuple(inputs), survey)
+
+
+def _fetched(survey: Survey, sink: Sink) -> Path:
+    from dspark_convert.source.hub import materialise
+
+    sink.note(f"{survey}")
+    return materialise(survey, sink)
 
 
 def _inputs(request: Request) -> list[Path]:
     """What the output may not replace: every file of both models but GGUFs, which lie there as earlier outputs."""
-    directories = [directory for directory in (request.model, request.target_dir) if directory]
+    directories = [directory for directory in (request.model, request.target_dir) if directory and directory.is_dir()]
     files = [path for directory in directories for path in directory.iterdir() if path.suffix != ".gguf"]
     return files + [path for path in (request.target_gguf,) if path]
 
@@ -133,10 +162,6 @@ def write(
 def _require_model(model: Path) -> None:
     if model.suffix == ".gguf" and model.is_file():
         raise UsageError(f"{model} is a GGUF already: look at it with dspark-inspect, run it with dspark-validate.")
-    hub_id = re.fullmatch(r"([\w.-]+/[\w.-]+?)(?:@([\w.-]+))?", str(model))
-    if hub_id and not model.exists():
-        command = f"hf download {hub_id[1]}" + (f" --revision {hub_id[2]}" if hub_id[2] else "")
-        raise UsageError(f"there is no directory {model}; if it is a repository, download it first ({command}).")
 
 
 def default_name(plan: Plan, target: Target) -> str:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding
+
+if TYPE_CHECKING:
+    from dspark_convert.plan import Plan
+    from dspark_convert.source.hub import Sink
+    from dspark_convert.source.hub_id import HubId
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,17 @@ def inspect_directory(path: Path) -> Inspection:
     """
     from dspark_convert.plan import plan_for_directory
 
-    plan = plan_for_directory(path)
+    return _of_plan(path, plan_for_directory(path))
+
+
+def inspect_repository(hub_id: HubId, sink: Sink) -> Inspection:
+    """Inspect a checkpoint on the hub by its headers; raises as ``remote.survey_model`` does."""
+    from dspark_convert.remote import plan_for_survey, survey_repository
+
+    return _of_plan(Path(str(hub_id)), plan_for_survey(survey_repository(hub_id, sink)))
+
+
+def _of_plan(path: Path, plan: Plan) -> Inspection:
     return Inspection(
         path=path,
         kind="checkpoint",

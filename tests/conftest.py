@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from tests.checkpoints import Pair, copy_pair
 if TYPE_CHECKING:
     from tests.hub_place import HubPlace
     from tests.runtime.pairs import PairFiles
+
+# No test asks a real hub for anything; the fixture ``hub`` has one of its own.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 class Ended(NamedTuple):

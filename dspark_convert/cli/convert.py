@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from dspark_convert.convert import Prepared
     from dspark_convert.ggufio.writer import Written
     from dspark_convert.runtime.report import ValidationReport
+    from dspark_convert.source.hub import Survey
 
 
 def convert(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Directory of the draft checkpoint.")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", help="The draft: a checkpoint's directory, or org/name[@revision] on the hub."),
+    ],
     target_model_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The target's directory: tokenizer and checks of fit.")
+        Path | None, typer.Option(metavar="DIR", help="The target's directory or hub id: tokenizer and checks of fit.")
     ] = None,
     target_gguf: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The target as a GGUF: the same from there; --verify needs it.")
@@ -116,7 +120,7 @@ def convert(
     out = Output(json=json, quiet=quiet)
     max_size = None if split_max_size is None else parse_size(split_max_size)
     request = Request(model, target_model_dir, target_gguf, output_path(outfile), options, force, strict, max_size)
-    prepared = prepare(request, dry_run=dry_run)
+    prepared = prepare(request, dry_run=dry_run, sink=out)
     out.findings(prepared.plan.findings)
     if dry_run:
         _show_plan(out, prepared)
@@ -144,12 +148,14 @@ def convert(
         from dspark_convert.runtime.validation import validate
 
         assert target_gguf is not None  # noqa: S101 - checked above
-        why_not = "an option overrides its config" if options.overrides else why_not_compared(model)
+        why_not = "an option overrides its config" if options.overrides else why_not_compared(prepared.model)
         if why_not:
             message = f"the file is not compared with the checkpoint: {why_not}"
             out.note(f"note: {message}")
             findings.append(info("not-compared", str(model), f"{message}."))
-        report = validate(result.path, target_gguf, reference=None if why_not else model, lib=lib, prompts=texts)
+        report = validate(
+            result.path, target_gguf, reference=None if why_not else prepared.model, lib=lib, prompts=texts
+        )
         show_report(out, report)
     out.json(_document(prepared, findings, result, report))
     return 0 if report is None or report.passed else 1
@@ -185,6 +191,8 @@ def _document(
 
 def _show_plan(out: Output, prepared: Prepared) -> None:
     plan = prepared.plan
+    if prepared.survey is not None:
+        _show_shards(out, prepared.survey)
     rows = [
         (
             job.name,
@@ -199,6 +207,16 @@ def _show_plan(out: Output, prepared: Prepared) -> None:
     total = sum(job.nbytes for job in plan.tensors)
     name = safe(str(prepared.path or "no file: there is no target to take a tokenizer from"))
     out.human(f"\n{len(plan.tensors)} tensors, {total:,} bytes of data, {len(plan.metadata)} key/values -> {name}")
+
+
+def _show_shards(out: Output, survey: Survey) -> None:
+    """The files of a repository that a conversion reads, and how much of each."""
+    if not survey.shards:
+        return
+    cached = survey.cached
+    rows = [(s.name, f"{s.size:,}", f"{s.nbytes:,}", f"{cached[s.name]:,}") for s in survey.shards]
+    out.table(("shard", "bytes", "needed", "in the cache"), rows, right="bytes,needed,in the cache")
+    out.human("")
 
 
 def _show_result(out: Output, prepared: Prepared, result: Written, target: Path | None) -> None:

@@ -100,6 +100,7 @@ def _remembered(hub_id: HubId, base: Path) -> Repository:
 
 
 def _ask(hub_id: HubId, note: Callable[[str], None]) -> tuple[str, dict[str, int]]:
+    import httpx2
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -111,6 +112,11 @@ def _ask(hub_id: HubId, note: Callable[[str], None]) -> tuple[str, dict[str, int
                     info = HfApi(endpoint=constants.ENDPOINT).model_info(
                         hub_id.repo, revision=hub_id.revision, files_metadata=True, timeout=READ_TIMEOUT
                     )
+                except httpx2.ConnectError as fault:
+                    raise EnvironmentFault(
+                        f"there is no directory {hub_id} here, and the hub at {constants.ENDPOINT} cannot be reached "
+                        f"({fault}); with HF_HUB_OFFLINE=1 what is in the cache is used."
+                    ) from None
                 except HfHubHTTPError as fault:
                     raise_if_transient(fault.response.status_code, fault.response.headers)
                     raise refusal(hub_id, "it", fault.response.status_code, fault.response.headers) from None

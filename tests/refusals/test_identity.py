@@ -131,12 +131,6 @@ def usage(pair: Pair, convert: Convert, *args: str | Path) -> str:
     return ended.err
 
 
-def test_a_hub_id_is_no_directory_and_says_how_to_get_it(pair: Pair, convert: Convert) -> None:
-    name = "deepseek-ai/dspark_qwen3_4b_block7"
-    for given, command in ((name, f"(hf download {name})"), (f"{name}@v1.0", f"(hf download {name} --revision v1.0)")):
-        assert command in usage(pair, convert, given, "--target-model-dir", pair.target)
-
-
 def test_paths_of_the_wrong_kind(pair: Pair, convert: Convert) -> None:
     target = ("--target-model-dir", pair.target)
     assert "GGUF already" in usage(pair, convert, pair.gguf, *target)

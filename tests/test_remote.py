@@ -1,0 +1,177 @@
+"""Drafts and targets on the hub, converted and inspected as if they lay on the disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import Pair
+from tests.conftest import Convert
+from tests.hub_place import REPO, HubPlace, repository_of
+from tests.hub_server import COMMIT, Reply
+
+
+@pytest.fixture
+def stocked(hub: HubPlace, pair: Pair) -> HubPlace:
+    """A hub with the tiny draft, in two shards."""
+    pair.split()
+    (pair.draft / "README.md").write_text("---\nbase_model: acme/Tiny\n---\n")
+    hub.server.files = repository_of(pair.draft)
+    return hub
+
+
+@pytest.fixture
+def clone(stocked: HubPlace, tmp_path: Path) -> Path:
+    """The whole repository as `hf download` would leave it."""
+    root = tmp_path / f"models--{REPO.replace('/', '--')}" / "snapshots" / COMMIT
+    for name, data in stocked.server.files.items():
+        root.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+def test_same_file_as_from_a_clone(stocked: HubPlace, clone: Path, pair: Pair, convert: Convert) -> None:
+    target = ("--target-model-dir", pair.target)
+    assert convert(clone, *target, "-o", "local.gguf").code == 0
+    ended = convert(REPO, *target, "-o", "hub.gguf")
+    assert (ended.code, Path("hub.gguf").read_bytes()) == (0, Path("local.gguf").read_bytes())
+    assert f"{REPO} at commit {COMMIT}: " in ended.err and "bytes to fetch for 2 of 2 shards" in ended.err
+    assert COMMIT.encode() in Path("hub.gguf").read_bytes()
+    stocked.server.log.clear()
+    again = convert(f"{REPO}@main", *target, "-o", "again.gguf")
+    assert (again.code, Path("again.gguf").read_bytes()) == (0, Path("local.gguf").read_bytes())
+    assert stocked.server.sent() == 0
+
+
+def test_dry_run_fetches_headers_only(stocked: HubPlace, clone: Path, pair: Pair, convert: Convert) -> None:
+    big = {name: len(data) for name, data in stocked.server.files.items() if name.endswith(".safetensors")}
+    ended = convert(REPO, "--target-model-dir", pair.target, "--dry-run")
+    assert ended.code == 0
+    assert stocked.server.sent(*big) <= len(big) << 16
+    for name, size in big.items():
+        line = next(line for line in ended.out.splitlines() if line.startswith(name))
+        assert f"{size:,}" in line and line.endswith(" 0")
+    plan = convert(REPO, "--target-model-dir", pair.target, "--dry-run", "--json").document["plan"]
+    assert plan == convert(clone, "--target-model-dir", pair.target, "--dry-run", "--json").document["plan"]
+    (found,) = [f for f in ended_findings(convert, pair) if f["rule"] == "hub-fetch"]
+    assert "bytes to fetch" in found["message"]
+    assert not list(stocked.snapshot.glob("*.safetensors"))
+
+
+def ended_findings(convert: Convert, pair: Pair) -> list[dict[str, str]]:
+    findings: list[dict[str, str]] = convert(REPO, "--target-model-dir", pair.target, "--dry-run", "--json").document[
+        "findings"
+    ]
+    return findings
+
+
+def test_target_on_the_hub(hub: HubPlace, pair: Pair, convert: Convert) -> None:
+    """Config and tokenizer alone: its weights are not asked for."""
+    hub.server.files = {**repository_of(pair.target), "model.safetensors": bytes(1000)}
+    (pair.root / "clone").mkdir()
+    place = pair.root / "clone" / f"models--{REPO.replace('/', '--')}" / "snapshots" / COMMIT
+    shutil.copytree(pair.target, place, ignore=shutil.ignore_patterns("*.safetensors"))
+    assert convert(pair.draft, "--target-model-dir", place, "-o", "local.gguf").code == 0
+    ended = convert(pair.draft, "--target-model-dir", REPO, "-o", "hub.gguf")
+    assert (ended.code, ended.err.count("error")) == (0, 0)
+    assert Path("hub.gguf").read_bytes() == Path("local.gguf").read_bytes()
+    assert hub.server.asked("model.safetensors") == []
+    assert hub.server.asked("tokenizer.json") != []
+
+
+def test_faults_are_told_before_anything_is_fetched(hub: HubPlace, pair: Pair, convert: Convert) -> None:
+    pair.config({"mask_token_id": 10**6})
+    hub.server.files = repository_of(pair.draft)
+    ended = convert(REPO, "--target-model-dir", pair.target)
+    assert (ended.code, ended.out) == (3, "")
+    assert not list(hub.snapshot.glob("*.safetensors"))
+
+
+def status(code: int, error: str = "") -> Callable[[Reply], Reply]:
+    return lambda _reply: Reply(code, {"x-error-code": error} if error else {})
+
+
+@pytest.mark.parametrize(
+    ("answer", "token", "code", "says"),
+    [
+        (status(404, "RepoNotFound"), "", 2, "check the name; if it is private, set HF_TOKEN"),
+        (status(404, "RepoNotFound"), "hf_x", 2, "if it is private, the token in use"),
+        (status(404), "", 2, "there is no directory acme/Tiny-DSpark here and no repository http://"),
+        (status(401), "", 4, "check the name, then set HF_TOKEN or run `hf auth login`"),
+        (status(401), "hf_x", 4, "refuses the token in use (HF_TOKEN or `hf auth login`): renew it"),
+        (status(403, "GatedRepo"), "", 4, "is gated: accept its terms at http://"),
+        (status(403), "hf_x", 4, "with the account of the token in use"),
+        (status(418), "", 4, "answers with status 418"),
+        (lambda _reply: Reply(200, {}, b"<html>"), "", 4, "see whether HF_ENDPOINT is right"),
+        (lambda _reply: Reply(200, {}, b'{"id": "a", "siblings": []}'), "", 4, "without its commit"),
+        (lambda _reply: Reply(200, {}, b'{"id": "a", "sha": "../../x", "siblings": []}'), "", 4, "without its commit"),
+        (lambda _reply: Reply(200, {}, b"[]"), "", 4, "see whether HF_ENDPOINT is right"),
+    ],
+)
+def test_the_hub_refuses(
+    answer: Callable[[Reply], Reply],
+    token: str,
+    code: int,
+    says: str,
+    hub: HubPlace,
+    pair: Pair,
+    convert: Convert,
+) -> None:
+    if token:
+        hub.monkeypatch.setenv("HF_TOKEN", token)
+    hub.server.bends = {"": [answer]}
+    ended = convert(REPO, "--target-model-dir", pair.target)
+    assert (ended.code, ended.out) == (code, "")
+    assert says in ended.err and len(ended.err.splitlines()) == 1
+    assert "hf_x" not in ended.err
+
+
+def test_rate_limit_is_waited_for(stocked: HubPlace, pair: Pair, convert: Convert) -> None:
+    stocked.server.bends = {
+        "": [lambda _reply: Reply(429, {"retry-after": "17"})],
+        "config.json": [lambda _reply: Reply(503, {})],
+    }
+    assert convert(REPO, "--target-model-dir", pair.target, "-o", "out.gguf").code == 0
+    assert stocked.waits == [17, 0.5]
+    stocked.server.bends = {"": [lambda _reply: Reply(429, {"retry-after": "100000"})]}
+    ended = convert(REPO, "--target-model-dir", pair.target, "--dry-run")
+    assert ended.code == 4 and "it asks to wait 100000 s" in ended.err
+
+
+def test_no_network(stocked: HubPlace, pair: Pair, convert: Convert) -> None:
+    stocked.endpoint("http://127.0.0.1:9")  # the discard port: nothing listens
+    ended = convert(REPO, "--target-model-dir", pair.target)
+    assert ended.code == 4 and "cannot be reached" in ended.err and "HF_HUB_OFFLINE=1" in ended.err
+    assert stocked.waits == []
+
+
+def test_nothing_that_converts(hub: HubPlace, pair: Pair, convert: Convert) -> None:
+    hub.server.files = {"config.json": b"{}", "draft.gguf": b"GGUF"}
+    ended = convert(REPO, "--target-model-dir", pair.target)
+    assert ended.code == 3 and "has no *.safetensors file (it has draft.gguf)" in ended.err
+    hub.server.files, hub.server.commit = {"model.safetensors": b""}, "c" * 40
+    ended = convert(REPO, "--target-model-dir", pair.target)
+    assert ended.code == 3 and "has no config.json" in ended.err
+
+
+def test_inspect(stocked: HubPlace, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dspark_convert.cli.inspect import inspect
+    from dspark_convert.cli.runner import run
+
+    documents = []
+    for model in (f"{REPO}@{COMMIT}", str(clone)):
+        with pytest.raises(SystemExit) as end:
+            run(inspect, "dspark-inspect", [model, "--json"])
+        assert end.value.code == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    ours, local = documents
+    assert ours["file"]["path"] == f"{REPO}@{COMMIT}"
+    assert [f["rule"] for f in ours["findings"]].count("hub-fetch") == 1
+    for key in ("draft", "metadata", "tensors", "dialect"):
+        assert ours[key] == local[key]
+    assert stocked.server.sent() < sum(map(len, stocked.server.files.values()))
+    assert not list(stocked.snapshot.glob("*.safetensors"))
