@@ -1,9 +1,9 @@
 """The ggml types that ggml's own quantiser has to make, through whichever ggml library is at hand.
 
 ``ggml_quantize_chunk`` runs in this process, as a C function that knows nothing of Python: several
-threads may quantise rows of one tensor at a time, and get the same bytes. ggml's quantisers were
-not written for NaN, infinities or numbers near the end of float32 (some stop the process), so such
-blocks never reach them: see ``quantize``.
+threads may quantise rows of one tensor at a time, and get the same bytes. Its quantisers were not
+written for NaN and infinities: most of them give a block that looks sound, and builds with
+assertions stop the process. So such blocks never reach them: see ``quantize``.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def _checked(library: Path, ggml_type: GGMLType) -> Quantizer:
     rows = np.random.default_rng(0).standard_normal((4, 256), np.float32)
     rows[1] = 0
     elements, size = BLOCKS[ggml_type]
-    data = np.empty(rows.size // elements * size, np.uint8)
+    # as much room as the widest type takes, should the library write another one
+    data = np.empty(rows.nbytes, np.uint8)[: rows.size // elements * size]
     _run(function, rows, ggml_type, data)
     with np.errstate(all="ignore"):
         error = dequantise(data.data, ggml_type.name).reshape(rows.shape) - rows
