@@ -14,6 +14,8 @@ from dspark_convert.errors import InputError
 MAX_JSON_BYTES = 64 * 2**20
 #: no published file nests deeper than 10; Python's parser recurses
 MAX_JSON_DEPTH = 100
+#: of a file, to see whether it is something else
+DISGUISE_BYTES = 512
 
 
 class _KeyTwice(ValueError):
@@ -37,16 +39,14 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
     Raises InputError naming ``where`` with line and column for bad syntax, a duplicate key,
     too deep nesting, or a top level that is no object.
     """
+    if isinstance(text, bytes):
+        text = _decoded(text, where)
     try:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8-sig")
         value = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as e:
         raise InputError(
             f"{where} is not valid JSON: {e.msg} at line {e.lineno}, column {e.colno}; repair or fetch it again."
         ) from None
-    except UnicodeDecodeError as e:
-        raise InputError(f"{where} is not UTF-8 text (byte {e.start}); fetch it again.") from None
     except RecursionError:
         raise InputError(f"{where} nests too deeply to be what it claims to be.") from None
     except _KeyTwice as e:
@@ -86,12 +86,21 @@ def read_object(path: Path, *, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
             raise InputError(f"{path} is no regular file; fetch the checkpoint again.")
         if size > limit:
             raise InputError(f"{path} has {size} bytes; a JSON file of its kind has at most {limit}.")
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            if disguise := disguised(file.read(DISGUISE_BYTES)):
+                raise InputError(f"{path} is {disguise}, not JSON; fetch the real file.")
+            file.seek(0)
+            # Not held here: beside its text a tokenizer of 12 MB would count twice.
+            return parse_object(_decoded(file.read(), str(path)), str(path))
     except OSError as e:
         raise InputError(f"{path} cannot be read: {e.strerror or e}.") from None
-    if disguise := disguised(data):
-        raise InputError(f"{path} is {disguise}, not JSON; fetch the real file.")
-    return parse_object(data, str(path))
+
+
+def _decoded(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise InputError(f"{where} is not UTF-8 text (byte {e.start}); fetch it again.") from None
 
 
 def is_special(status: os.stat_result) -> bool:
@@ -101,7 +110,7 @@ def is_special(status: os.stat_result) -> bool:
 
 def disguised(head: bytes) -> str | None:
     """What a file really is when a download went wrong, by its first bytes; None if nothing odd."""
-    start = head[:512].lstrip(b"\xef\xbb\xbf \r\n\t")
+    start = head[:DISGUISE_BYTES].lstrip(b"\xef\xbb\xbf \r\n\t")
     if not head:
         return "an empty file"
     if start.startswith(b"version https://git-lfs"):
