@@ -69,7 +69,7 @@ def is_packed(tensor: torch.Tensor) -> bool:
 
 def widen(codes: torch.Tensor, scales: torch.Tensor, tile: int) -> torch.Tensor:
     """The values [rows, columns], float32, of E4M3 codes of that shape or of int8 pairs [rows, columns / 2]."""
-    factors = torch.ldexp(torch.ones(scales.shape), scales.view(torch.uint8).int() - 127)
+    factors = e8m0(scales.view(torch.uint8))
     if codes.dtype == torch.float8_e4m3fn:
         rows, columns = (torch.arange(size) // tile for size in codes.shape)
         return codes.to(torch.float32) * factors[rows][:, columns]
@@ -77,6 +77,12 @@ def widen(codes: torch.Tensor, scales: torch.Tensor, tile: int) -> torch.Tensor:
     fours = torch.stack((pairs % 16, pairs // 16), -1).flatten(1)
     columns = torch.arange(fours.shape[1]) // NUMBERS_A_SCALE
     return e2m1(fours) * factors[:, columns]
+
+
+def e8m0(codes: torch.Tensor) -> torch.Tensor:
+    """2 to the power of code - 127, float32; 255 is NaN."""
+    powers = torch.ldexp(torch.ones(codes.shape), codes.int() - 127)
+    return torch.where(codes == 255, torch.nan, powers)
 
 
 def e2m1(codes: torch.Tensor) -> torch.Tensor:

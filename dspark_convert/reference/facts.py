@@ -233,7 +233,8 @@ def check(config: Config, facts: Facts, confidence: int) -> None:
     if facts.first_slot >= facts.slots:
         raise ValueError(f"{config.path}: a block of the anchor alone (block_size 1, bonus anchor) drafts nothing.")
     if facts.mask_token_id >= facts.vocab_size:
-        raise config.wrong("mask_token_id", f"below the vocab_size {facts.vocab_size}", facts.mask_token_id)
+        key = "dspark_noise_token_id" if facts.stages else "mask_token_id"
+        raise config.wrong(key, f"below the vocab_size {facts.vocab_size}", facts.mask_token_id)
     if config.integer("draft_vocab_size", default=facts.vocab_size) != facts.vocab_size:
         raise ValueError(f"{config.path}: the reference cannot compute a reduced draft vocabulary (draft_vocab_size).")
     if facts.n_head % facts.n_head_kv or facts.head_dim % 2:
