@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,36 +14,73 @@ from dspark_convert.cli.runner import VersionFlag, run
 from dspark_convert.cli.text import human_bytes, safe
 
 if TYPE_CHECKING:
+    from dspark_convert.ggufio.hashes import Verdict
     from dspark_convert.inspection import Inspection
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A draft GGUF, or a draft's checkpoint directory.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE|DIR|HUB-ID", help="A draft GGUF or checkpoint; HUB-ID: org/name[@revision].")
+    ],
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors too.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Read all values: look for NaN, infinity and zeros.")] = False,
+    verify_hash: Annotated[
+        bool, typer.Option("--verify-hash", help="Compare the file with FILE.sha256; exit with 1 if it differs.")
+    ] = False,
+    sha256: Annotated[
+        str | None, typer.Option(metavar="HEX", help="Compare the file with this SHA-256; exit with 1 if it differs.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a finding is an error.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     version: VersionFlag = False,  # noqa: ARG001 - its callback prints and exits
 ) -> int:
     """Show what a DSpark draft means, what is wrong with it, and how to run it."""
-    from dspark_convert.errors import UsageError
-    from dspark_convert.inspection import inspect_directory, inspect_file
+    from dspark_convert.errors import InputError, UsageError
+    from dspark_convert.inspection import inspect_directory, inspect_file, inspect_repository
+    from dspark_convert.source.hub_id import parse_hub_id
 
     out = Output(json=json, quiet=quiet)
-    if not path.is_dir():
-        with out.progress("reading", path.stat().st_size if deep and path.is_file() else 0) as advance:
-            inspection = inspect_file(path, deep=deep, advance=advance)
+    verdicts: list[Verdict] = []
+    hub_id = parse_hub_id(path)
+    if not path.is_dir() and hub_id is None:
+        if verify_hash or sha256 is not None:
+            verdicts = _compare(out, path, sha256)
+        told = [verdict.finding for verdict in verdicts if not verdict.matches]
+        try:
+            with out.progress("reading", path.stat().st_size if deep and path.is_file() else 0) as advance:
+                inspection = inspect_file(path, deep=deep, advance=advance)
+        except InputError as fault:
+            raise InputError(str(fault), findings=(*told, *fault.findings)) from fault
+        inspection = replace(inspection, findings=(*told, *inspection.findings))
     elif deep:
         raise UsageError("--deep reads the values of a GGUF; a checkpoint's are checked when it is converted.")
+    elif verify_hash or sha256 is not None:
+        raise UsageError(f"{path} is a checkpoint; --verify-hash and --sha256 are for a GGUF.")
     else:
-        inspection = inspect_directory(path)
-    _show(out, inspection, tensors=tensors)
-    out.json(inspection.to_json())
-    return 1 if strict and inspection.errors else 0
+        inspection = inspect_directory(path) if hub_id is None else inspect_repository(hub_id, out)
+    _show(out, inspection, verdicts, tensors=tensors)
+    hashes = {"hashes": [verdict.to_json() for verdict in verdicts]} if verdicts else {}
+    out.json(inspection.to_json() | hashes)
+    wrong = not all(verdict.matches for verdict in verdicts)
+    return 1 if wrong or (strict and inspection.errors) else 0
 
 
-def _show(out: Output, inspection: Inspection, *, tensors: bool) -> None:
+def _compare(out: Output, path: Path, sha256: str | None) -> list[Verdict]:
+    """The hash of the file, of a split set those of all its parts, beside what it should be."""
+    from dspark_convert.errors import UsageError
+    from dspark_convert.ggufio.hashes import parse_hash, verify
+    from dspark_convert.ggufio.split import named_set
+
+    paths = named_set(path)
+    if sha256 is not None and len(paths) > 1:
+        raise UsageError(f"{path} is one of {len(paths)} parts, and --sha256 is of one file; use --verify-hash.")
+    expected = None if sha256 is None else parse_hash(sha256)
+    with out.progress("hashing", sum(each.stat().st_size for each in paths if each.is_file())) as advance:
+        return [verify(each, expected, advance) for each in paths]
+
+
+def _show(out: Output, inspection: Inspection, verdicts: Sequence[Verdict], *, tensors: bool) -> None:
     from dspark_convert.cli.describe import meaning_fields, run_command, value_text
 
     if out.json_wanted or out.quiet:
@@ -49,7 +88,9 @@ def _show(out: Output, inspection: Inspection, *, tensors: bool) -> None:
         return
     size = f"  {human_bytes(inspection.nbytes)}" if inspection.nbytes else ""
     out.human(f"{safe(str(inspection.path))}{size}", "")
-    out.fields(meaning_fields(inspection))
+    fields = meaning_fields(inspection)
+    fields += [("SHA-256", f"{verdict.found}, as it should be") for verdict in verdicts if verdict.matches]
+    out.fields(fields)
     out.human("", "Run it with" if inspection.kind == "gguf" else "Convert it with", f"  {run_command(inspection)}")
     out.human("", "Findings" if inspection.findings else "Nothing wrong was found.")
     out.findings(inspection.findings, result=True)

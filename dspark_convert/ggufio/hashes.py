@@ -14,11 +14,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
+from dspark_convert.findings import Finding, error
 
 #: of a sidecar; that of a draft with 3,000 tensors has 400 KB
 MAX_BYTES = 64 << 20
+#: tensors that a message names
+TOLD_NAMES = 5
 _READ_BYTES = 1 << 20
 
 _LINE = re.compile(rb"(\\?)([0-9a-fA-F]{64}) [ *](.+)")
@@ -46,6 +50,24 @@ class Verdict:
     @property
     def matches(self) -> bool:
         return self.found == self.expected
+
+    @property
+    def finding(self) -> Finding:
+        """What is told where they do not match."""
+        message = f"{self.path}: the SHA-256 is {self.found}, expected {self.expected}."
+        if self.different:
+            names = ", ".join(self.different[:TOLD_NAMES]) + (", …" if len(self.different) > TOLD_NAMES else "")
+            message += f" {len(self.different)} tensors are not as recorded: {names}."
+        return error("hash-mismatch", str(self.path), message, "download or convert the file again")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            "sha256": self.found,
+            "expected": self.expected,
+            "matches": self.matches,
+            "different_tensors": list(self.different),
+        }
 
 
 def sidecar_of(path: Path) -> Path:

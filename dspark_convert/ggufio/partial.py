@@ -121,39 +121,36 @@ def _remove_if_dead(path: Path) -> bool | None:
     return True
 
 
-def publish(files: Sequence[tuple[Partial, Path]], beside: Sequence[Path], force: bool) -> None:
-    """Give finished files their names, the first one last: without it llama.cpp does not load a split set.
+def publish(output: Path, files: Sequence[tuple[Partial, Path]], beside: Sequence[Path], force: bool) -> None:
+    """Give the finished files of a run for ``output`` their names, the first one last: without it nothing loads a set.
 
     A single file takes its name at once, and its place if ``force``. Of a set, the files that it replaces
     step aside first (their first one first), so that parts of two sets never pass for one; so do
-    ``beside``, hashes of files that are no more. If anything fails, all come back.
+    ``beside``, hashes of files that are no more. If anything fails, all come back. Signals have to be held.
     """
-    old = [*beside, *(path for _, path in files if len(files) > 1 and force)]
     moved: list[tuple[Path, Path]] = []
     try:
-        with output_faults(files[0][1]):
-            for path in old:
-                aside = _temporary_name(files[0][1])
+        for path in [*beside, *(path for _, path in files if len(files) > 1 and force)]:
+            aside = _temporary_name(output)
+            with output_faults(path), contextlib.suppress(FileNotFoundError):
+                path.rename(aside)
                 moved.append((aside, path))
-                with contextlib.suppress(FileNotFoundError):
-                    path.rename(aside)
         for partial, path in reversed(files):
             with output_faults(path):
                 _place(partial.path, path, force)
     except BaseException:
-        replaced = len(files) == 1 and force and _is_in_place(*files[0])  # the old file is no more
-        for partial, path in () if replaced else files:
-            if _is_in_place(partial, path):  # what others put there stays
-                with contextlib.suppress(OSError):
+        for partial, path in files:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(path.lstat(), os.fstat(partial.descriptor)):  # what others put there stays
                     path.unlink()
         for aside, path in moved:
             with contextlib.suppress(OSError):
-                aside.unlink() if replaced else aside.rename(path)
+                aside.rename(path)
         raise
     for aside, _ in moved:
         with contextlib.suppress(OSError):
             aside.unlink()
-    _sync_directory(files[0][1].parent)
+    _sync_directory(output.parent)
 
 
 def _place(partial: Path, path: Path, force: bool) -> None:
@@ -171,13 +168,6 @@ def _place(partial: Path, path: Path, force: bool) -> None:
         partial.rename(path)
     else:
         partial.unlink()
-
-
-def _is_in_place(partial: Partial, path: Path) -> bool:
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(partial.descriptor))
-    except OSError:
-        return False
 
 
 def _sync_directory(directory: Path) -> None:

@@ -21,6 +21,7 @@ from dspark_convert.ggufio.engine import Filled, fill
 from dspark_convert.ggufio.hashes import encode_sidecar, sidecar_of
 from dspark_convert.ggufio.output import check_output, output_faults
 from dspark_convert.ggufio.partial import Partial, clear_leftovers, publish
+from dspark_convert.ggufio.signals import held_signals
 from dspark_convert.ggufio.split import Part, lay_out, other_sets
 from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
@@ -142,12 +143,16 @@ def write(
         for part, partial in zip(parts, partials, strict=True):
             with output_faults(part.path):
                 os.fsync(partial.descriptor)
-        publish([(partial, part.path) for part, partial in zip(parts, partials, strict=True)], old_hashes, force)
-        for file, partial in zip(files, sidecars, strict=False):
-            publish([(partial, sidecar_of(file.path))], (), force=True)
+        finished = [(partial, part.path) for part, partial in zip(parts, partials, strict=True)]
+        hashes = [(partial, sidecar_of(file.path)) for file, partial in zip(files, sidecars, strict=False)]
+        with held_signals():
+            publish(path, finished, old_hashes, force)
+            for sidecar in hashes:
+                publish(path, [sidecar], (), force=True)
     finally:
-        for partial in (*partials, *sidecars):
-            partial.discard()
+        with held_signals():
+            for partial in (*partials, *sidecars):
+                partial.discard()
     if old_hashes and not hashing.sidecar:
         found += [_hash_is_gone(old) for old in old_hashes]
     return Written(tuple(files), (*found, *zero))
