@@ -31,6 +31,9 @@ from dspark_convert.words import shown
 
 ALIGNMENT_KEY = "general.alignment"
 
+#: of an array
+STRINGS_AT_ONCE = 4096
+
 _FLOATS = {ValueType.FLOAT32, ValueType.FLOAT64}
 
 
@@ -153,8 +156,13 @@ def _check_item(key: str, value_type: ValueType, value: object, allowed: tuple[t
 def _strings(key: str, values: Sequence[Any]) -> bytes:
     """Each string's length in bytes as uint64, then its UTF-8."""
     length = struct.Struct("<Q").pack
+    encoded = bytearray()
     try:
-        return b"".join([part for data in map(str.encode, values) for part in (length(len(data)), data)])
+        # In one piece the parts of a vocabulary take 60 MB, and longer.
+        for start in range(0, len(values), STRINGS_AT_ONCE):
+            texts = map(str.encode, values[start : start + STRINGS_AT_ONCE])
+            encoded += b"".join([part for data in texts for part in (length(len(data)), data)])
+        return bytes(encoded)
     except (TypeError, UnicodeEncodeError):
         for index, value in enumerate(values):
             where = f"metadata key {key!r}{_item(index if len(values) > 1 else None)}"

@@ -84,6 +84,17 @@ def test_values(kv: KV, expected: bytes) -> None:
     assert expected + b"\x03\0\0\0\0\0\0\0end" in header
 
 
+def test_a_vocabulary() -> None:
+    texts = [f"tökén{i}" * (i % 40) for i in range(10_000)]
+    header, _ = encode_header([array("t", ValueType.STRING, texts)], [])
+    expected = b"".join(len(data).to_bytes(8, "little") + data for data in map(str.encode, texts))
+    # behind 24 bytes of counts, the key, and the type and length of the array
+    assert header[24 + 9 + 16 :].rstrip(b"\0") == expected.rstrip(b"\0")
+    texts[9_000] = "\ud800"
+    with pytest.raises(InputError, match=r"\(item 9000\) is no valid Unicode"):
+        encode_header([array("t", ValueType.STRING, texts)], [])
+
+
 def test_an_enum_is_a_number() -> None:
     class FileType(IntEnum):
         Q8_0 = 7
