@@ -19,12 +19,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dspark_convert.findings import Finding, warning
+from dspark_convert.findings import Finding
 from dspark_convert.ggufio.output import output_faults
+from dspark_convert.ggufio.types import BLOCKS
 from dspark_convert.ggufio.writeback import Writeback
 from dspark_convert.jobs import TensorJob
 from dspark_convert.source.files import SourceFiles
 from dspark_convert.tensors.nonfinite import NonFinite
+from dspark_convert.tensors.quantize import NEED_LIBRARY, quantize
+from dspark_convert.tensors.remarks import Remarks
 from dspark_convert.tensors.stream import Reader
 from dspark_convert.tensors.units import UNIT_BYTES, Unit, require_agreement, units
 
@@ -32,7 +35,6 @@ from dspark_convert.tensors.units import UNIT_BYTES, Unit, require_agreement, un
 MAX_THREADS = 8
 #: readers beyond one a thread: how far the threads may run ahead of the hashing
 AHEAD = 4
-_FETCH_AGAIN = "the checkpoint is damaged: fetch it again"
 #: how often progress is told
 TICK_SECONDS = 0.1
 
@@ -70,6 +72,7 @@ def fill(
     check: NonFinite,
     progress: Callable[[int], None] | None = None,
     path: Path,
+    library: Path | None = None,
     unit_bytes: int = UNIT_BYTES,
 ) -> Filled:
     """Write the tensors of ``jobs`` into ``descriptor``, an empty file, each at its absolute offset.
@@ -78,11 +81,12 @@ def fill(
     padding; ``digest`` gets it with them, from the first byte of the first tensor to the last byte
     of the last: what lies before and behind is the caller's. ``progress`` is called in the caller's
     thread with the bytes of tensors done. ``path`` names the file in messages. Values that are
-    bad go into ``check``: nothing more is written then, and only the scan goes on.
+    bad go into ``check``: nothing more is written then, and only the scan goes on. ``library`` is ggml's,
+    for the types that need one (by default what is installed).
 
     Raises InputError if a job and its sources do not agree (before anything is written), or for a
-    source that is gone or too short; EnvironmentFault if a source cannot be read or the output not
-    be written. No thread is left when this returns, however it does.
+    source that is gone or too short; EnvironmentFault if a source cannot be read, the output not be
+    written, or the library not be used. No thread is left when this returns, however it does.
     """
     if not jobs:
         return Filled()
@@ -90,21 +94,15 @@ def fill(
         require_agreement(job)
     threads = threads or default_threads()
     digests = _Digests(digest, tensor_digests, offsets[0]) if digest is not None or tensor_digests else None
-    valued: set[tuple[int, int]] = set()
-    first = check.expect(len(jobs))
+    for ggml_type in {job.type for job in jobs} & NEED_LIBRARY:  # none is found out before anything is written
+        quantize(np.zeros((1, BLOCKS[ggml_type][0]), np.float32), ggml_type, library=library)
+    first, remarks = check.expect(len(jobs)), Remarks()
     todo = ((number, unit) for number, job in enumerate(jobs) for unit in units(job, unit_bytes))
     with SourceFiles() as files:
-        readers = [Reader(files, check, valued, first) for _ in range(threads + (AHEAD if digests else 0))]
+        readers = [Reader(files, check, first, remarks, library) for _ in range(threads + (AHEAD if digests else 0))]
         _Work(descriptor, jobs, offsets, check, path).run(todo, readers, threads, digests, progress)
-    zero = [
-        warning("all-zero", source.values.name, f"{source.values.path}: all values are zero.", _FETCH_AGAIN)
-        for number, job in enumerate(jobs)
-        if len(job.shape) > 1
-        for index, source in enumerate(job.sources)
-        if (number, index) not in valued
-    ]
     each = tuple(digests.tensor(number) for number in range(len(jobs))) if digests and tensor_digests else ()
-    return Filled(tuple(zero), each)
+    return Filled(tuple(remarks.findings(jobs)), each)
 
 
 @dataclass(frozen=True, slots=True)

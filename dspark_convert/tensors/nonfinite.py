@@ -2,7 +2,7 @@
 
 The usual unit is clean, and seeing that must cost next to nothing: two integer maxima over the
 output settle it (``is_finite``), because every value that is not finite in the source is not
-finite in the output either (for Q8_0: in the scale of its block). Only a dirty unit is looked at
+finite in the output either (or the scale of its block is not). Only a dirty unit is looked at
 value by value. Units come from many threads in any order; what is told does not depend on it.
 """
 
@@ -22,6 +22,7 @@ from dspark_convert.jobs import TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors import mxfp4, q8_0
 from dspark_convert.tensors.casts import bf16_to_f32, f32_to_bf16
+from dspark_convert.tensors.quantize import F16_SCALES, f16_scales
 from dspark_convert.tensors.units import Unit
 
 #: dtype of the bits and bit pattern of +infinity
@@ -29,7 +30,6 @@ _INFINITY: dict[GGMLType, tuple[str, int]] = {
     GGMLType.F32: ("4", 0x7F800000),
     GGMLType.F16: ("2", 0x7C00),
     GGMLType.BF16: ("2", 0x7F80),
-    GGMLType.Q8_0: ("2", 0x7C00),
 }
 #: 6 * 2**(253 - 127) is above float32; 255 is NaN
 MXFP4_UNSAFE_SCALE = 253
@@ -132,14 +132,18 @@ def _overflow(seen: _Seen, total: int) -> Finding:
 
 
 def is_finite(out: NDArray[np.uint8], ggml_type: GGMLType) -> bool:
-    """Whether no value of ``out`` (for Q8_0: no scale) is NaN or infinite; ``out`` is not empty.
+    """Whether no value of ``out`` (or no scale, where there are F16 ones) is NaN or infinite; ``out`` is not empty.
 
     False for MXFP4 only says that a scale is such that values may be.
     """
     if ggml_type is GGMLType.MXFP4:
         return bool(mxfp4.scales(out).max() < MXFP4_UNSAFE_SCALE)
-    width, infinity = _INFINITY[ggml_type]
-    data: NDArray[Any] = q8_0.scales(out) if ggml_type is GGMLType.Q8_0 else out
+    data: NDArray[Any] = out
+    if ggml_type is GGMLType.Q8_0:
+        data = q8_0.scales(out)
+    elif ggml_type in F16_SCALES:
+        data = f16_scales(out, ggml_type)
+    width, infinity = _INFINITY.get(ggml_type, _INFINITY[GGMLType.F16])
     # Above the pattern of infinity there are only NaN: as signed numbers among the positive ones,
     # as unsigned numbers (sign bit set) among the negative ones.
     negative = infinity | 1 << (8 * int(width) - 1)

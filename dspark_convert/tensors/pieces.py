@@ -77,6 +77,7 @@ _FROM_FP8: dict[GGMLType, Any] = {
     GGMLType.F32: fp8.to_f32,
     GGMLType.F16: fp8.to_f16,
     GGMLType.BF16: fp8.to_bf16,
+    GGMLType.Q8_0: fp8.to_q8_0,
 }
 
 

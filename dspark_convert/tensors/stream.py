@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,8 @@ from dspark_convert.tensors.casts import SOURCE_DTYPES
 from dspark_convert.tensors.nonfinite import NonFinite, is_finite
 from dspark_convert.tensors.pieces import FP4, FP8, Piece, Plain
 from dspark_convert.tensors.quantize import quantize
-from dspark_convert.tensors.units import UNIT_BYTES, Unit, require_agreement, units
+from dspark_convert.tensors.remarks import Remarks
+from dspark_convert.tensors.units import Unit
 
 #: what a reader's buffers are for
 VALUES, SCALES = 0, 1
@@ -24,15 +24,17 @@ VALUES, SCALES = 0, 1
 class Reader:
     """The buffers of one thread, which grow to a unit and are used again for the next.
 
-    ``valued`` takes (number of the job, number of its source) of every source in which a bit is set;
-    ``check`` knows job number 0 as ``first``.
+    ``check`` knows job number 0 as ``first``. ``library`` is what ``quantize`` takes.
     """
 
-    def __init__(self, files: SourceFiles, check: NonFinite, valued: set[tuple[int, int]], first: int) -> None:
+    def __init__(
+        self, files: SourceFiles, check: NonFinite, first: int, remarks: Remarks, library: Path | None = None
+    ) -> None:
         self._files = files
         self._check = check
-        self._valued = valued
         self._first = first
+        self._remarks = remarks
+        self._library = library
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
     def read(self, number: int, job: TensorJob, unit: Unit) -> NDArray[np.uint8]:
@@ -44,10 +46,10 @@ class Reader:
         if not job.sources:
             return np.zeros(unit.nbytes, np.uint8)  # zero is all bits zero in every type of TARGET_TYPES
         piece = self._read(job.sources[unit.source], unit)
-        self._look_for_values(number, unit, piece.stored)
+        self._remarks.look(number, unit.source, job, piece)
         out = piece.direct(job.type) if job.transform == "copy" else None
         if out is None:
-            out = quantize(_padded(piece.wide(), job, unit), job.type)
+            out = quantize(_padded(piece.wide(), job, unit), job.type, library=self._library)
         if not is_finite(out, job.type):
             self._check.report(self._first + number, job, unit, piece.exact())
         return out
@@ -74,10 +76,6 @@ class Reader:
         self._files.read(ref, view.data, position)
         return view
 
-    def _look_for_values(self, number: int, unit: Unit, stored: NDArray[Any]) -> None:
-        if (number, unit.source) not in self._valued and stored.view(np.uint8).any():
-            self._valued.add((number, unit.source))
-
 
 def _padded(values: NDArray[np.float32], job: TensorJob, unit: Unit) -> NDArray[np.float32]:
     """``values`` (flat) as rows, with zero columns up to ne0 if there are some to add."""
@@ -88,12 +86,3 @@ def _padded(values: NDArray[np.float32], job: TensorJob, unit: Unit) -> NDArray[
     wide = np.zeros((len(rows), job.shape[0]), np.float32)
     wide[:, :columns] = rows
     return wide
-
-
-def blocks(job: TensorJob, check: NonFinite, *, buffer_bytes: int = UNIT_BYTES) -> Iterator[memoryview]:
-    """Yield ``job.nbytes`` bytes in order; each block is valid until the next one is asked for."""
-    require_agreement(job)
-    with SourceFiles() as files:
-        reader = Reader(files, check, set(), check.expect(1))
-        for unit in units(job, buffer_bytes):
-            yield reader.read(0, job, unit).data

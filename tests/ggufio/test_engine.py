@@ -20,6 +20,7 @@ from dspark_convert.ggufio.engine import Filled, default_threads, fill
 from dspark_convert.ggufio.types import GGMLType, padded
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.tensors.nonfinite import NonFinite
+from dspark_convert.tensors.quantize import quantize
 from tests.ggufio.writing import jobs
 from tests.tensors.jobs import job, numbers, source
 
@@ -92,6 +93,21 @@ def test_sources_are_stacked_in_their_order(tmp_path: Path, threads: int) -> Non
     run(tmp_path / "o", [stacked], threads=threads, unit_bytes=500)
     by_hand = gguf.quants.quantize(as_f32(np.stack(experts), "BF16"), gguf.GGMLQuantizationType.Q8_0)
     assert (tmp_path / "o").read_bytes()[START:] == by_hand.tobytes()
+
+
+@pytest.mark.parametrize("target", [GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.Q5_0])
+def test_rows_quantised_in_threads_are_the_tensor_quantised_at_once(tmp_path: Path, target: GGMLType) -> None:
+    values = numbers("BF16", (50, 512))
+    made = job(source(tmp_path / "w", values, "BF16"), target)
+    run(tmp_path / "o", [made], threads=5, unit_bytes=3000)
+    assert (tmp_path / "o").read_bytes()[START:] == quantize(as_f32(values, "BF16"), target).tobytes()
+
+
+def test_a_library_that_is_none_is_seen_before_anything_is_written(tmp_path: Path) -> None:
+    made = [many(tmp_path), job(source(tmp_path / "k", numbers("F32", (4, 256)), "F32"), GGMLType.Q4_K, name="k")]
+    with pytest.raises(EnvironmentFault, match=r"none\.so"):
+        run(tmp_path / "o", made, library=tmp_path / "none.so")
+    assert (tmp_path / "o").read_bytes() == b""
 
 
 def test_no_tensors(tmp_path: Path) -> None:

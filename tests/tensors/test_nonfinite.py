@@ -7,8 +7,9 @@ import pytest
 
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.tensors.nonfinite import NonFinite, is_finite
-from dspark_convert.tensors.stream import blocks
+from dspark_convert.tensors.quantize import F16_SCALES, WRITABLE
 from tests.tensors.jobs import job, source
+from tests.tensors.reading import read
 
 PATTERNS = np.arange(1 << 16, dtype=np.uint16)
 
@@ -42,8 +43,7 @@ def test_f32_edges(bits: int, finite: bool) -> None:
 def scan(path: Path, values: np.ndarray, dtype: str, target: GGMLType, **more: object) -> list[tuple[str, str, str]]:
     """(rule, where, message) of each finding, read in blocks of a few values."""
     check = NonFinite()
-    for _ in blocks(job(source(path, values, dtype), target, **more), check, buffer_bytes=256):  # type: ignore[arg-type]
-        pass
+    read(job(source(path, values, dtype), target, **more), 256, check)  # type: ignore[arg-type]
     found = check.findings()
     assert bool(check) == bool(found)
     assert all(finding.severity == "error" and finding.fix for finding in found)
@@ -110,3 +110,32 @@ def test_the_index_is_one_of_the_source_when_rows_are_padded(tmp_path: Path) -> 
     values[7, 2] = np.nan
     found = scan(tmp_path / "w", values, "F32", GGMLType.Q8_0, shape=(32, 9), transform="pad_columns")
     assert "at flat index 37" in found[0][2]
+
+
+@pytest.mark.parametrize("target", sorted(WRITABLE - {GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0}))
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_every_type_with_a_bad_value_late(tmp_path: Path, target: GGMLType, bad: float) -> None:
+    values = np.random.default_rng(0).standard_normal((9, 512)).astype(np.float32)
+    assert scan(tmp_path / "w", values, "F32", target) == []
+    values[8, 510] = bad
+    file = tmp_path / "w"
+    assert scan(file, values, "F32", target) == [
+        (
+            "non-finite-values",
+            "w",
+            f"{file}: 1 of 4608 values are NaN or infinite, the first ({bad}) at flat index {8 * 512 + 510}.",
+        )
+    ]
+
+
+@pytest.mark.parametrize("target", sorted(F16_SCALES))
+@pytest.mark.parametrize("huge", [1e9, -1e11, 3e38])
+def test_values_too_large_for_the_f16_scales_of_every_type(tmp_path: Path, target: GGMLType, huge: float) -> None:
+    values = np.random.default_rng(0).standard_normal((9, 512)).astype(np.float32)
+    values[7, 300] = huge
+    file = tmp_path / "w"
+    ((rule, where, message),) = scan(file, values, "F32", target)
+    assert (rule, where) == ("f16-overflow", "w")
+    what = f"the F16 scales of {target.name}"
+    index = 7 * 512 + 300
+    assert message == f"{file}: 1 of 4608 values are too large for {what}, the first ({huge:g}) at flat index {index}."
