@@ -70,6 +70,10 @@ def _attention(file: GGUFFile, draft: Draft, stage: DeepSeek4) -> Iterator[Findi
             f"values are {shown(values)} wide and keys {draft.head_dim}; they are one vector, and llama.cpp aborts."
         )
         yield error("value-width", "attention.value_length", message, AGAIN)
+    sections = _value(file, "rope.dimension_sections", ())
+    if sections and (not isinstance(sections, Sequence) or any(sections)):
+        message = f"RoPE sections are {shown(sections)}, with which llama.cpp turns NeoX pairs; stages have others."
+        yield error("rope-sections", "rope.dimension_sections", message, AGAIN)
     groups = stage.o_group_count
     if not groups or draft.n_head % groups:
         message = f"{draft.n_head} heads cannot be parted into {groups} groups of equal size; llama.cpp aborts."

@@ -48,6 +48,7 @@ STAGE_CASES: list[tuple[str, str, Change]] = [
     ("key-per-layer", "error", put(dflash__expert_used_count=(ARRAY, [2, 2], I32))),
     ("rope-style", "error", put(dspark__rope_style=(STRING, "neox"))),
     ("meaning-disagrees", "error", put(dspark__backbone=(STRING, "qwen3"))),
+    ("rope-sections", "error", put(dflash__rope__dimension_sections=(ARRAY, [8, 0, 0, 0], I32))),
     ("rope-scaling-unread", "info", put(dflash__rope__scaling__type=(STRING, "yarn"))),
     ("expert-counts", "error", put(dflash__expert_used_count=(U32, 0))),
     ("expert-counts", "error", put(dflash__expert_used_count=(U32, 5))),
