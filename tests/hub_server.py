@@ -18,12 +18,14 @@ COMMIT = hashlib.sha1(b"first", usedforsecurity=False).hexdigest()
 
 @dataclass
 class Reply:
-    """What will be sent; ``cut``: bytes of the body after which the connection breaks."""
+    """What will be sent; ``cut``: bytes of the body after which the connection breaks; ``stall``: bytes
+    after which it waits, the event that then is set, and the one that is waited for."""
 
     status: int
     headers: dict[str, str]
     body: bytes = b""
     cut: int | None = None
+    stall: tuple[int, threading.Event, threading.Event] | None = None
 
 
 class Asked(NamedTuple):
@@ -51,6 +53,7 @@ class HubServer:
     log: list[Asked] = field(default_factory=list)
     #: of another server of the same files, to which this one redirects
     cdn: str | None = None
+    held: dict[str, threading.Event] = field(default_factory=dict)
 
     def __enter__(self) -> HubServer:
         hub = self
@@ -83,6 +86,10 @@ class HubServer:
         """The ranges asked of a file, in order."""
         return [asked.range for asked in self.log if asked.name == name]
 
+    def hold(self, name: str) -> threading.Event:
+        """Let requests for a file hang until the event that is returned is set."""
+        return self.held.setdefault(name, threading.Event())
+
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         name, span = "", _range(request.headers.get("range"))
         path = unquote(urlsplit(request.path).path)
@@ -95,12 +102,23 @@ class HubServer:
             reply = Reply(404, {"x-error-code": "RepoNotFound"})
         if bends := self.bends.get(name):
             reply = bends.pop(0)(reply)
+        if name in self.held:
+            self.held[name].wait()
+            request.close_connection = True
+            return
         body = reply.body if reply.cut is None else reply.body[: reply.cut]
         self.log.append(Asked(name, span, len(body), request.headers.get("authorization"), self.port))
         request.send_response(reply.status)
-        for key, value in {"content-length": str(len(reply.body)), **reply.headers}.items():
+        sized = {} if "transfer-encoding" in reply.headers else {"content-length": str(len(reply.body))}
+        for key, value in {**sized, **reply.headers}.items():
             request.send_header(key, value)
         request.end_headers()
+        if reply.stall is not None:
+            count, reached, release = reply.stall
+            request.wfile.write(body[:count])
+            reached.set()
+            release.wait()
+            body = body[count:]
         request.wfile.write(body)
         if reply.cut is not None:
             request.close_connection = True

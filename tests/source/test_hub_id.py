@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dspark_convert.source.hub_id import HubId, parse_hub_id
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("deepseek-ai/dspark_qwen3_8b_block7", HubId("deepseek-ai/dspark_qwen3_8b_block7")),
+        ("a/b@v1.0", HubId("a/b", "v1.0")),
+        ("a/b@refs/pr/4", HubId("a/b", "refs/pr/4")),
+        ("a/b@", None),
+        ("a/b@..", None),
+        ("a/b@x/../y", None),
+        ("a/b@-x", None),
+        ("a/b@x?y", None),
+        ("a", None),
+        ("a/b/c", None),
+        ("../b", None),
+        ("a/..", None),
+        ("/a/b", None),
+        ("a/draft.gguf", None),
+        ("a/model.safetensors", None),
+        ("~/draft", None),
+    ],
+)
+def test_form(text: str, expected: HubId | None) -> None:
+    assert parse_hub_id(Path(text)) == expected
+
+
+def test_what_lies_on_the_disk_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert parse_hub_id(Path("a/b")) is None
+    assert parse_hub_id(Path("a/c")) == HubId("a/c")
