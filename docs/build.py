@@ -34,11 +34,13 @@ TYPES_INTRO = """\
 ## Types
 
 What `--outtype` writes. `auto` is the published layout: plain numbers keep BF16 (anything else becomes F16), FP8
-becomes Q8_0, FP4 becomes MXFP4 bit by bit. `bf16` is lossless where the powers of two of the scales keep within its range, which writing checks.
-A router stays at 16 bits or more, for a rounded score sends a token to another expert. Heads never go below Q8_0: they
-are small beside the layers, and their errors go straight into the logits. Experts of FP4 stay MXFP4 under every
-`--outtype`; `--experts` writes them in another type. Where rows are no multiple of a type's block (32, k-quants 256),
-q4_k becomes q5_0, q5_k q5_1, q6_k q8_0, as in llama.cpp's own quantisation, and F16 where 32 does not fit either.
+becomes Q8_0, FP4 becomes MXFP4 bit by bit. `bf16` is lossless where the powers of two of the scales keep within its
+range, which writing checks. A router stays at 16 bits or more, for a rounded score sends a token to another expert.
+Heads never go below Q8_0: they are small beside the layers, and their errors go straight into the logits. Experts of
+FP4 stay MXFP4 under every `--outtype`; `--experts` writes them in another type. Where rows are no multiple of a type's
+block (32, k-quants 256), q4_k becomes q5_0, q5_k q5_1, q6_k q8_0, as in llama.cpp's own quantisation, and F16 where 32
+does not fit either.
+
 """
 FAMILIES_INTRO = """\
 Each section is one file in `arch_specs/`. Defaults, shapes and conditions are formulas over the fields before

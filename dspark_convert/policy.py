@@ -113,8 +113,8 @@ def main_type(made: Sequence[tuple[Role, TensorJob]]) -> GGMLType:
 
 def label(types: Types, made: Sequence[tuple[Role, TensorJob]]) -> str:
     """The choice in short, for a file's name: two choices that differ have two names."""
-    name = types.asked.name if types.asked else main_type(made).name
-    if types.asked and types.experts != "keep" and any(role == "expert" for role, _ in made):
+    name = main_type(made).name if types.asked is None else types.asked.name
+    if types.asked is not None and types.experts != "keep" and any(role == "expert" for role, _ in made):
         name += f"-experts-{types.experts.upper()}"
     return name
 
