@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,14 +140,14 @@ def _groups(metadata: Sequence[KV], jobs: Sequence[TensorJob], alignment: int, m
 
 
 def other_sets(path: Path, parts: Sequence[Part]) -> list[Finding]:
-    """Warn of sets of another number of parts that earlier runs have left under this name."""
+    """Warn of sets of another number of parts that lie under the name of a split output."""
     stem = path.name.removesuffix(".gguf")
-    ours = {part.path.name for part in parts}
     others: dict[int, int] = {}
-    for name in (each.name for each in path.parent.iterdir()):
-        match = _PART_NAME.fullmatch(name)
-        if match and match[1] == stem and name not in ours:
-            others[int(match[3])] = others.get(int(match[3]), 0) + 1
+    with suppress(OSError):  # a directory may allow writing, but no listing
+        for name in [each.name for each in path.parent.iterdir()] if len(parts) > 1 else []:
+            match = _PART_NAME.fullmatch(name)
+            if match and match[1] == stem and int(match[3]) != len(parts):
+                others[int(match[3])] = others.get(int(match[3]), 0) + 1
     return [
         warning(
             "other-split",
