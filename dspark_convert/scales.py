@@ -67,7 +67,7 @@ def _fp4(ref: TensorRef, held: TensorRef) -> Source | Finding:
 def _fp8(ref: TensorRef, held: TensorRef, block: list[int] | None) -> Source | Finding:
     if len(held.shape) != 2 or 0 in held.shape:
         return _unfit(ref, held, "rows and columns of tiles")
-    if block is None:
+    if block is None or len(block) != 2:  # a bad one has an error of its own
         if any(size % tiles for size, tiles in zip(ref.shape, held.shape, strict=True)):
             message = (
                 f"the tiles of {ref.name} {list(ref.shape)} cannot be told from its scale {list(held.shape)}: "
