@@ -82,9 +82,9 @@ def _attention(file: GGUFFile, draft: Draft, stage: DeepSeek4) -> Iterator[Findi
         if not rank:
             yield error("lora-rank", f"attention.{name}", "the rank is 0: nothing would pass through.", AGAIN)
     ratios = _value(file, "attention.compress_ratios", ())
-    if not isinstance(ratios, Sequence) or any(ratios[: draft.n_layer]):
-        told = list(ratios[: draft.n_layer]) if isinstance(ratios, Sequence) else ratios
-        message = f"the compression ratios are {shown(told)}; stages are not compressed, and llama.cpp takes 0 only."
+    if isinstance(ratios, list) and any(ratios[: draft.n_layer]):  # a single number is not read
+        told = shown(ratios[: draft.n_layer])
+        message = f"the compression ratios are {told}; stages are not compressed, and llama.cpp takes 0 only."
         yield error("compress-ratios", "attention.compress_ratios", message, AGAIN)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
@@ -77,6 +78,10 @@ def _shapes(file: GGUFFile, draft: Draft, by_name: dict[str, Wanted]) -> Iterato
             yield error("fc-width", item.name, message, "correct target_layers in the config and convert again")
             continue
         message = f"the shape is {list(tensor.shape)}; the metadata says {list(item.shape)} (ggml order)."
+        if item.flat and prod(tensor.shape) == prod(item.shape):
+            message += " llama.cpp counts the elements alone and takes them as if they stood so."
+            yield warning("tensor-shape", item.name, message, AGAIN)
+            continue
         yield error("tensor-shape", item.name, message, AGAIN)
 
 

@@ -16,6 +16,7 @@ from dspark_convert.lint import lint
 from dspark_convert.pair import judge_pair, judge_taps
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.shape import DraftShape
+from dspark_convert.runtime.target_limits import judge_deepseek4_target
 from dspark_convert.target import Target, open_target_gguf
 from dspark_convert.words import shown
 
@@ -87,6 +88,8 @@ def _judge_pair(draft: Draft, target: Target, ours: GGUFFile, theirs: GGUFFile) 
             " then use the wrong head; it needs both or neither."
         )
         problems.append(error("token-embd-alone", "token_embd.weight", message))
+    if target.architecture == "deepseek4":
+        problems += judge_deepseek4_target(theirs)
     return problems + (_compare_tokens(ours, theirs) or _compare_splitting(ours, theirs))
 
 
