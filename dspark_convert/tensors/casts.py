@@ -7,6 +7,7 @@ by way of float32 and round to nearest, ties to even; F64 is rounded to float32 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -40,9 +41,10 @@ def cast(values: Numbers, dtype: str, target: GGMLType) -> NDArray[np.uint8]:
     flat = values.reshape(-1)
     if dtype == target.name:
         return flat.view(np.uint8)
-    if target is GGMLType.F16 and dtype == "BF16":
-        # mode="wrap" is numpy's fastest: every uint16 is a valid index
-        return np.take(_bf16_to_f16_table(), flat, mode="wrap").view(np.uint8)
+    if (dtype, target) in _TABLES:
+        return _looked_up(_TABLES[dtype, target](), flat).view(np.uint8)
+    if target is GGMLType.Q8_0 and dtype == "BF16":
+        return q8_0.quantize_bf16(flat)
     wide = to_f32(flat, dtype)
     if target is GGMLType.F32:
         return wide.view(np.uint8)
@@ -58,6 +60,8 @@ def to_f32(values: Numbers, dtype: str) -> NDArray[np.float32]:
     """``values`` (dtype ``SOURCE_DTYPES[dtype]``) as float32, same shape."""
     if dtype == "BF16":
         return bf16_to_f32(values)
+    if dtype == "F16":
+        return _looked_up(_f16_to_f32_table(), values)
     with np.errstate(over="ignore"):
         return values.astype(np.float32, copy=False)
 
@@ -85,3 +89,28 @@ def _bf16_to_f16_table() -> NDArray[np.float16]:
     """F16 value of each of the 65,536 BF16 bit patterns."""
     with np.errstate(over="ignore"):
         return bf16_to_f32(np.arange(1 << 16, dtype=np.uint16)).astype("<f2")
+
+
+@cache
+def _f16_to_f32_table() -> NDArray[np.float32]:
+    """Float32 value of each of the 65,536 F16 bit patterns."""
+    return np.arange(1 << 16, dtype=np.uint16).view("<f2").astype(np.float32)
+
+
+@cache
+def _f16_to_bf16_table() -> NDArray[np.uint16]:
+    """BF16 bits of each of the 65,536 F16 bit patterns."""
+    return f32_to_bf16(_f16_to_f32_table())
+
+
+def _looked_up(table: NDArray[Any], values: Numbers) -> NDArray[Any]:
+    """``table`` at the 16 bits of every value; numpy's own casts from and to F16 take twice as long."""
+    # mode="wrap" is numpy's fastest: every uint16 is a valid index
+    return np.take(table, values.view(np.uint16), mode="wrap")
+
+
+_TABLES: dict[tuple[str, GGMLType], Callable[[], NDArray[Any]]] = {
+    ("BF16", GGMLType.F16): _bf16_to_f16_table,
+    ("F16", GGMLType.F32): _f16_to_f32_table,
+    ("F16", GGMLType.BF16): _f16_to_bf16_table,
+}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import gguf
 import numpy as np
 import pytest
 
-from dspark_convert.tensors.q8_0 import quantize, scales
+from dspark_convert.tensors.q8_0 import STEP, quantize, quantize_bf16, scales
 
 GGML = """
 import ctypes, importlib.util, pathlib, sys
@@ -107,3 +108,32 @@ def test_the_scale_tells_of_a_bad_value(bad: float, place: int) -> None:
 
 def test_no_values() -> None:
     assert quantize(np.empty(0, np.float32)).size == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bf16_gives_the_bytes_of_its_float32(case: str) -> None:
+    bits = (CASES[case].astype(np.float32).reshape(-1).view(np.uint32) >> 16).astype(np.uint16)
+    np.testing.assert_array_equal(quantize_bf16(bits), quantize((bits.astype(np.uint32) << 16).view(np.float32)))
+
+
+def test_more_than_a_step_into_a_buffer() -> None:
+    values = np.random.default_rng(7).standard_normal(2 * STEP + 96, np.float32)
+    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+    pieces = np.array_split(values.reshape(-1, 32), 5)
+    expected = np.concatenate([quantize(piece.reshape(-1)) for piece in pieces])
+    before = values.copy()
+    out = np.empty_like(expected)
+    assert np.shares_memory(quantize(values, out), out)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(values, before)
+    assert np.shares_memory(quantize_bf16(bits, out), out)
+    np.testing.assert_array_equal(out, quantize((bits.astype(np.uint32) << 16).view(np.float32)))
+
+
+def test_threads_do_not_share_buffers() -> None:
+    values = np.random.default_rng(8).standard_normal((64, 4096), np.float32)
+    expected = [quantize(row) for row in values]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            for found, wanted in zip(pool.map(quantize, values), expected, strict=True):
+                np.testing.assert_array_equal(found, wanted)
