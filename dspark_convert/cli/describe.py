@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dspark_convert.cli.stages import stage_fields
 from dspark_convert.cli.text import human_bytes, safe
 from dspark_convert.draft import Draft
 from dspark_convert.inspection import Inspection
@@ -30,10 +31,11 @@ def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
         ("block", _block(draft)),
         ("taps", f"the inputs of target layers {', '.join(map(str, draft.target_layers)) or '(none)'}"),
         ("mask token", _mask(draft, metadata)),
-        ("Markov head", f"{draft.markov_head_type}, rank {draft.markov_rank}" if draft.markov_rank else "none"),
-        ("confidence head", "yes" if draft.has_confidence_head else "no"),
+        ("Markov head", _markov(inspection, draft)),
+        ("confidence head", "yes" + _types(inspection, ("conf_proj.weight",)) if draft.has_confidence_head else "no"),
         ("vocabulary", _vocabulary(draft, metadata)),
         ("network", _network(draft)),
+        *(stage_fields(draft, draft.deepseek4) if draft.deepseek4 else ()),
         ("attention", _attention(draft)),
         ("RoPE", _rope(draft)),
     ]
@@ -101,6 +103,19 @@ def _mask(draft: Draft, metadata: Any) -> str:
     return str(draft.mask_token_id)
 
 
+def _markov(inspection: Inspection, draft: Draft) -> str:
+    if not draft.markov_rank:
+        return "none"
+    types = _types(inspection, ("markov_w1.weight", "markov_w2.weight"))
+    return f"{draft.markov_head_type}, rank {draft.markov_rank}{types}"
+
+
+def _types(inspection: Inspection, names: tuple[str, ...]) -> str:
+    """The types of small tensors, of which engines take different ones; in parentheses."""
+    found = dict.fromkeys(row.type for row in inspection.tensors if row.name in names)
+    return f" ({' and '.join(found)})" if found else ""
+
+
 def _vocabulary(draft: Draft, metadata: Any) -> str:
     text = f"{draft.vocab_size:,} tokens"
     if draft.draft_vocab_size != draft.vocab_size:
@@ -113,25 +128,31 @@ def _vocabulary(draft: Draft, metadata: Any) -> str:
 
 def _network(draft: Draft) -> str:
     backbone = "" if draft.backbone == "unknown" else f"{draft.backbone}, "
+    layers = "stages" if draft.deepseek4 else "layers"
+    width = "experts of" if draft.deepseek4 else "feed-forward"
     return (
-        f"{backbone}{draft.n_layer} layers of {draft.hidden_size}, {draft.n_head} heads of {draft.head_dim}"
-        f" over {draft.n_head_kv}, feed-forward {draft.intermediate_size}, context {draft.context_length:,}"
+        f"{backbone}{draft.n_layer} {layers} of {draft.hidden_size}, {draft.n_head} heads of {draft.head_dim}"
+        f" over {draft.n_head_kv}, {width} {draft.intermediate_size}, context {draft.context_length:,}"
     )
 
 
 def _attention(draft: Draft) -> str:
     text = "causal" if draft.causal else "both ways"
+    sinks = ", with sinks" if draft.has_sinks else ""
     if not draft.sliding_window:
-        return f"{text} within the block, over the whole context"
+        return f"{text} within the block, over the whole context{sinks}"
     layers = [str(i) for i, windowed in enumerate(draft.sliding_window_pattern) if windowed]
     where = f"layers {', '.join(layers)}" if layers else "no layer" if draft.sliding_window_pattern else "all layers"
-    return f"{text} within the block, a window of {draft.sliding_window} in {where}"
+    if draft.deepseek4:
+        where = "all stages"
+    return f"{text} within the block, a window of {draft.sliding_window} in {where}{sinks}"
 
 
 def _rope(draft: Draft) -> str:
     rope = draft.rope
     pairs = "NeoX pairs (i, i + n/2)" if rope.style == "neox" else "neighbouring pairs (2i, 2i + 1)"
-    text = f"{pairs}, {rope.dimension_count} of {draft.head_dim} dimensions, base {rope.freq_base:,.10g}"
+    last = "the last " if draft.deepseek4 else ""
+    text = f"{pairs}, {last}{rope.dimension_count} of {draft.head_dim} dimensions, base {rope.freq_base:,.10g}"
     if rope.scaling:
         text += ", scaled: " + ", ".join(f"{key} {value_text(value)}" for key, value in rope.scaling.items())
     return text
