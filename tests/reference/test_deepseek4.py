@@ -81,6 +81,16 @@ def test_block_worked_out_in_loops(checkpoint: Path, n_past: int, by_distance: b
 W2 = "mtp.1.markov_head.markov_w2.weight"
 
 
+def test_large_models_are_computed_in_float32(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = np.random.default_rng(3).normal(size=(5, 2 * 32))
+    exact = Reference.load(checkpoint).block(features, ANCHOR, CHOSEN)
+    monkeypatch.setattr("dspark_convert.reference.weights.SMALL", 1)
+    monkeypatch.setattr("dspark_convert.reference.deepseek4_weights.SMALL", 1)
+    rough = Reference.load(checkpoint).block(features, ANCHOR, CHOSEN)
+    assert rough.logits.dtype == np.float32
+    np.testing.assert_allclose(rough.logits, exact.logits, atol=2e-5)
+
+
 def test_sinkhorn_by_hand() -> None:
     found = sinkhorn(torch.tensor([[[0.0, log(3)], [0.0, 0.0]]], dtype=torch.float64), 0.0, 1)
     # rows: 1/4 3/4 and 1/2 1/2; then columns of sums 3/4 and 5/4
