@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from dspark_convert.errors import InputError
-from dspark_convert.ggufio.types import BLOCKS
+from dspark_convert.ggufio.types import BLOCKS, GGMLType
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors.casts import SOURCE_DTYPES, TARGET_TYPES
@@ -63,6 +63,8 @@ def by_rows(job: TensorJob, source: Source) -> bool:
 def _width(job: TensorJob, source: Source) -> int:
     """Bytes an element of the widest form that it takes on its way."""
     stored = SOURCE_DTYPES[source.values.dtype].itemsize if source.encoding == "plain" else 1
+    if source.encoding == "fp4" and job.type is GGMLType.MXFP4 and job.transform == "copy":
+        return stored  # codes and scales are only moved
     elements, size = BLOCKS[job.type]
     return max(stored, size if elements == 1 else 4)
 
