@@ -120,11 +120,11 @@ ROWS = (
     _conversion("Q", "f16", 5, 10),
     _conversion("Q", "f32", 2.5, 5),
     _conversion("Q", "q8_0", 3, 10),
-    _conversion("Q", "q4_k", None, None, peer=False),
     _conversion("Q", "bf16", None, None, default=True),
     _conversion("D", "auto", 8, 15),
     _conversion("q", "bf16", 12, 15),
     _conversion("q", "q8_0", None, None),
+    _conversion("q", "q4_k", None, None, peer=False),
     _conversion("q", "bf16", None, None, default=True),
     Row(
         "inspect, 150,000 tokens",
