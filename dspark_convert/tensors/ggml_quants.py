@@ -111,7 +111,7 @@ def find_library(explicit: Path | None = None) -> Path:
             return found
     raise EnvironmentFault(
         "no ggml library was found, which quantises to this type; install one with: pip install libggml-python"
-        " (or xllamacpp), or name your own build with --lib."
+        f" (or xllamacpp), or name your own build in {LIBRARY_VARIABLE}."
     )
 
 
