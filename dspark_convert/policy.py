@@ -113,10 +113,13 @@ def main_type(made: Sequence[tuple[Role, TensorJob]]) -> GGMLType:
 
 def label(types: Types, made: Sequence[tuple[Role, TensorJob]]) -> str:
     """The choice in short, for a file's name: two choices that differ have two names."""
-    name = main_type(made).name if types.asked is None else types.asked.name
-    if types.asked is not None and types.experts != "keep" and any(role == "expert" for role, _ in made):
-        name += f"-experts-{types.experts.upper()}"
-    return name
+    kept = types.experts == "keep" or not any(role == "expert" for role, _ in made)
+    experts = "" if kept else f"experts-{types.experts.upper()}"
+    if types.asked is not None:
+        return f"{types.asked.name}-{experts}" if experts else types.asked.name
+    # As llama.cpp calls a file of which the experts alone are MXFP4.
+    main = main_type(made)
+    return experts or (f"{main.name}_MOE" if main is GGMLType.MXFP4 else main.name)
 
 
 def judge_types(types: Types, made: Sequence[tuple[Role, TensorJob]]) -> list[Finding]:

@@ -107,7 +107,9 @@ def test_file_and_label_are_called_after_most_weights() -> None:
         ("matrix", made(GGMLType.F32, 100000)),
     ]
     assert main_type(parts) is GGMLType.MXFP4
-    assert label(Types("auto", "keep", GGMLType.BF16), parts) == "MXFP4"
+    assert label(Types("auto", "keep", GGMLType.BF16), parts) == "MXFP4_MOE"
+    assert label(Types("mxfp4", "keep", GGMLType.BF16), parts) == "MXFP4"
+    assert label(Types("auto", "q4_k", GGMLType.BF16), parts) == "experts-Q4_K"
     assert label(Types("f32", "keep", GGMLType.BF16), parts) == "F32"
     assert label(Types("f32", "q4_k", GGMLType.BF16), parts) == "F32-experts-Q4_K"
     assert label(Types("f32", "q4_k", GGMLType.BF16), parts[:1]) == "F32"

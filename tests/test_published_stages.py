@@ -153,7 +153,7 @@ def test_experts_in_another_type(experts: Any, number: int, few: Path) -> None:
     plan = plan_for_directory(few, None, Options(experts=experts))
     assert planned_tensors(plan) == published_tensors(16, MXFP4=experts.upper())
     assert {kv.key: kv.value for kv in plan.metadata}["general.file_type"] == number
-    assert plan.label == experts.upper()
+    assert plan.label == f"experts-{experts.upper()}"
     both = plan_for_directory(few, None, Options(outtype="q8_0", experts=experts))
     assert both.label == f"Q8_0-experts-{experts.upper()}"
 
