@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dspark_convert.tensors.fp8 import e8m0_table
+from dspark_convert.tensors.q8_0 import STEP, block_maxima
+from dspark_convert.tensors.scratch import scratch
 
 QK = 32
 BLOCK = np.dtype([("e", "u1"), ("q", "V16")])
@@ -52,8 +54,9 @@ def dequantize(blocks: Bytes) -> NDArray[np.float32]:
     """Flat float32 of GGUF blocks; scale 255 gives NaN."""
     data = blocks.reshape(-1, BLOCK.itemsize)
     codes = np.concatenate([data[:, 1:] & 15, data[:, 1:] >> 4], axis=1)
+    values = np.take(E2M1, codes, mode="wrap")
     with np.errstate(over="ignore", invalid="ignore"):
-        values: NDArray[Any] = E2M1[codes] * e8m0_table()[data[:, :1]]
+        values *= e8m0_table()[data[:, :1]]
     return values.reshape(-1)
 
 
@@ -63,24 +66,31 @@ def quantize(values: NDArray[np.float32], out: Bytes | None = None) -> Bytes:
     The scale is 2**(floor(log2(max|x|)) - 2), not below 2**-127; a code is the nearest one, of two
     equally near ones that towards zero, and never -0. A block with a NaN or infinity gets scale 255.
     """
-    n_blocks = values.size // QK
-    blocks = np.empty(n_blocks, BLOCK) if out is None else out.view(BLOCK)
-    rows = values.reshape(n_blocks, QK)
-    maxima = np.abs(rows).max(axis=1)
+    blocks = np.empty(values.size // QK, BLOCK) if out is None else out.view(BLOCK)
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, STEP):
+        _quantize(flat[start : start + STEP], blocks[start // QK : (start + STEP) // QK])
+    return blocks.view(np.uint8)
+
+
+def _quantize(values: NDArray[np.float32], blocks: NDArray[Any]) -> None:
+    a, b = (scratch(f"mxfp4.{name}", values.size, np.uint32) for name in "ab")
+    maxima = block_maxima(values.view(np.uint32), a, b).view(np.float32)
     finite = np.isfinite(maxima)
     with np.errstate(divide="ignore", invalid="ignore"):
         # log2 rounded to float32, as ggml has it: just below a power of two it gives that power
         exponents = np.floor(np.log2(maxima.astype(np.float64)).astype(np.float32)) + np.float32(125)
         scales = np.where(finite, np.clip(exponents, 0, 254), NAN_SCALE).astype(np.uint8)
-        # Of 2 * |x| / scale the thresholds are multiples of 2**-2 of their power of two: the upper
-        # bits, rounded up, tell them apart.
-        shifted = np.ldexp(rows, 128 - scales.astype(np.int32)[:, None])
-    bits = (shifted.view(np.uint32) + np.uint32(0x1FFFFF)) >> 21
-    codes = _code_table()[bits & 0x7FF]
+        inverse = np.where(finite, np.ldexp(1.0, 127 - scales.astype(np.int32)), 0).astype(np.float32)
+        quotients = a.view(np.float32).reshape(-1, QK)
+        np.multiply(values.reshape(-1, QK), inverse[:, None], out=quotients)
+    # The thresholds between two codes have two bits of mantissa: the upper bits, rounded up, tell.
+    a += np.uint32(0x1FFFFF)
+    a >>= np.uint32(21)
+    codes = np.take(_code_table(), a, mode="wrap").reshape(-1, QK)
     codes[~finite] = 0
     blocks["e"] = scales
-    blocks["q"] = (codes[:, :16] | codes[:, 16:] << 4).view("V16").reshape(n_blocks)
-    return blocks.view(np.uint8)
+    blocks["q"] = (codes[:, :16] | codes[:, 16:] << 4).view("V16").reshape(-1)
 
 
 def scales(blocks: Bytes) -> Bytes:
@@ -118,8 +128,8 @@ def _pair_table() -> NDArray[np.uint64]:
 
 @cache
 def _code_table() -> Bytes:
-    """For the upper 11 bits of a float32 y, rounded up: the code of y / 2."""
+    """For the upper 11 bits of a float32, rounded up: the code of the number."""
     upper = (np.arange(1 << 10, dtype=np.uint32) << 21).view(np.float32)
-    thresholds = np.array([0.5, 1.5, 2.5, 3.5, 5, 7, 10], np.float32)
+    thresholds = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5], np.float32)
     magnitude = (upper[:, None] > thresholds).sum(axis=1).astype(np.uint8)
     return np.concatenate([magnitude, np.where(magnitude > 0, magnitude | 8, 0).astype(np.uint8)])

@@ -34,7 +34,7 @@ def quantize(values: NDArray[np.float32], out: Bytes | None = None) -> Bytes:
         part = values[start : start + STEP]
         # The buffers are used for one thing after the other, to keep them few.
         a, b, c = (scratch(f"q8_0.{name}", part.size, np.uint32) for name in "abc")
-        maxima = _block_maxima(part.view(np.uint32), a, b).view(np.float32)
+        maxima = block_maxima(part.view(np.uint32), a, b).view(np.float32)
         _quantize(part, maxima, blocks[start // QK : (start + STEP) // QK], a.view(np.float32), b, c)
     return blocks.view(np.uint8)
 
@@ -45,7 +45,7 @@ def quantize_bf16(bits: NDArray[np.uint16], out: Bytes | None = None) -> Bytes:
     for start in range(0, bits.size, STEP):
         part = bits[start : start + STEP]
         a, b, c = (scratch(f"q8_0.{name}", part.size, np.uint32) for name in "abc")
-        maxima = np.left_shift(_block_maxima(part, b, c), 16, dtype=np.uint32).view(np.float32)
+        maxima = np.left_shift(block_maxima(part, b, c), 16, dtype=np.uint32).view(np.float32)
         np.left_shift(part, 16, out=a, dtype=np.uint32)
         wide = a.view(np.float32)
         _quantize(wide, maxima, blocks[start // QK : (start + STEP) // QK], wide, b, c)
@@ -90,7 +90,7 @@ def _quantize(
     blocks["q"] = q.view(f"V{QK}")
 
 
-def _block_maxima(bits: NDArray[Any], a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[Any]:
+def block_maxima(bits: NDArray[Any], a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[Any]:
     """max|x| of every 32 values, as bits like ``bits`` (uint32 or uint16); NaN where a block has one.
 
     Magnitudes compare as integers in the order of their values, NaN above infinity. They move as
