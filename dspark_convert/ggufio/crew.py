@@ -100,25 +100,28 @@ class Crew:
             raise interrupt
 
     def _write_all(self) -> None:
-        while task := self._claim():
-            try:
-                job = self._jobs[task.number]
-                data = task.reader.read(task.number, job, task.unit)
+        serial = 0
+        try:
+            while task := self._claim():
+                serial = task.serial
+                data = task.reader.read(task.number, self._jobs[task.number], task.unit)
                 if not self._check:  # once a value is bad the file is lost, and only the scan goes on
                     self._write(data, self._offsets[task.number] + task.unit.offset)
-            except BaseException as fault:
-                self._fail(task.serial, fault)
-                return
-            with self._changed:
-                self._done_bytes += task.unit.nbytes
-                due = self._writeback.due(self._offsets[0] + self._done_bytes)
-                if self._hashing:
-                    self._to_hash[task.serial] = task, data
-                    self._changed.notify_all()
-                else:
-                    self._free.append(task.reader)
-            if due is not None:
-                self._writeback.tell(due)
+                self._finish(task, data)
+        except BaseException as fault:
+            self._fail(serial, fault)
+
+    def _finish(self, task: _Task, data: NDArray[np.uint8]) -> None:
+        with self._changed:
+            self._done_bytes += task.unit.nbytes
+            due = self._writeback.due(self._offsets[0] + self._done_bytes)
+            if self._hashing:
+                self._to_hash[task.serial] = task, data
+                self._changed.notify_all()
+            else:
+                self._free.append(task.reader)
+        if due is not None and not self._check:
+            self._writeback.tell(due)
 
     def _claim(self) -> _Task | None:
         """The next unit, once a reader is free; None if there is none, or all is to stop.
@@ -153,19 +156,24 @@ class Crew:
 
     def _hash_all(self, digests: Digests) -> None:
         serial = 0
+        try:
+            while following := self._next_to_hash(serial):
+                task, data = following
+                if not self._check:
+                    digests.update(task.number, self._offsets[task.number] + task.unit.offset, data.data)
+                serial += 1
+                with self._changed:
+                    self._free.append(task.reader)
+                    self._changed.notify_all()
+        except BaseException as fault:
+            self._fail(serial, fault)
 
-        def ready() -> bool:
+    def _next_to_hash(self, serial: int) -> tuple[_Task, NDArray[np.uint8]] | None:
+        """Unit ``serial`` once it is written; None if there is none, or all is to stop."""
+
+        def known() -> bool:
             return self._stop or serial in self._to_hash or (self._exhausted and serial == self._claimed)
 
-        while True:
-            with self._changed:
-                self._changed.wait_for(ready)
-                if self._stop or serial not in self._to_hash:
-                    return
-                task, data = self._to_hash.pop(serial)
-            if not self._check:
-                digests.update(task.number, self._offsets[task.number] + task.unit.offset, data.data)
-            serial += 1
-            with self._changed:
-                self._free.append(task.reader)
-                self._changed.notify_all()
+        with self._changed:
+            self._changed.wait_for(known)
+            return None if self._stop else self._to_hash.pop(serial, None)

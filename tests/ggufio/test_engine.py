@@ -1,58 +1,25 @@
-"""Threads fill the tensors of a file: the same bytes whoever is first, and an end whatever fails."""
+"""Threads fill the tensors of a file: the same bytes whoever is first."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 
-from dspark_convert.errors import EnvironmentFault, InputError
-from dspark_convert.ggufio.engine import Filled, default_threads, fill
-from dspark_convert.ggufio.types import GGMLType, padded
+from dspark_convert.ggufio.engine import AHEAD, Filled, default_threads
+from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.jobs import Source, TensorJob
-from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.tensors.quantize import quantize
+from tests.ggufio.filling import START, as_f32, layout, run
 from tests.ggufio.writing import jobs
 from tests.tensors.jobs import job, numbers, source
-
-START = 96
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = threading.active_count()
-    yield
-    assert threading.active_count() == before
-
-
-def layout(made: list[TensorJob], alignment: int = 32) -> tuple[list[int], int]:
-    """Absolute offsets of the tensors, and the end of the last one."""
-    offsets, end = [], START
-    for each in made:
-        offsets.append(padded(end, alignment))
-        end = offsets[-1] + each.nbytes
-    return offsets, end
-
-
-def run(path: Path, made: list[TensorJob], check: NonFinite | None = None, **more: object) -> Filled:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        return fill(descriptor, made, layout(made)[0], check=NonFinite() if check is None else check, path=path, **more)  # type: ignore[arg-type]
-    finally:
-        os.close(descriptor)
-
-
-def as_f32(values: np.ndarray, dtype: str) -> np.ndarray:
-    return (values.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else values.astype(np.float32)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -103,13 +70,6 @@ def test_rows_quantised_in_threads_are_the_tensor_quantised_at_once(tmp_path: Pa
     assert (tmp_path / "o").read_bytes()[START:] == quantize(as_f32(values, "BF16"), target).tobytes()
 
 
-def test_a_library_that_is_none_is_seen_before_anything_is_written(tmp_path: Path) -> None:
-    made = [many(tmp_path), job(source(tmp_path / "k", numbers("F32", (4, 256)), "F32"), GGMLType.Q4_K, name="k")]
-    with pytest.raises(EnvironmentFault, match=r"none\.so"):
-        run(tmp_path / "o", made, library=tmp_path / "none.so")
-    assert (tmp_path / "o").read_bytes() == b""
-
-
 def test_no_tensors(tmp_path: Path) -> None:
     digest = hashlib.sha256()
     assert run(tmp_path / "o", [], digest=digest, tensor_digests=True) == Filled()
@@ -134,108 +94,32 @@ def test_short_reads_and_writes_lose_nothing(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "short").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def many(tmp_path: Path, rows: int = 400) -> TensorJob:
-    return job(source(tmp_path / "w", numbers("F32", (rows, 64)), "F32"), GGMLType.Q8_0)
+def test_a_slow_hash_holds_the_threads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more units wait for it than there are readers."""
+    written = 0
+    pwrite = os.pwrite
 
-
-@pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("hashed", [False, True])
-def test_a_source_cut_halfway(tmp_path: Path, threads: int, hashed: bool) -> None:
-    made = [many(tmp_path)]
-    assert made[0].source
-    os.truncate(made[0].source.path, 24 + 200 * 256 + 100)
-    with pytest.raises(InputError, match="w: the file ends inside tensor w, which needs the bytes up to 102424"):
-        run(tmp_path / "o", made, threads=threads, unit_bytes=1024, digest=hashlib.sha256() if hashed else None)
-
-
-@pytest.mark.parametrize("threads", [1, 5])
-def test_of_two_faults_the_first_in_the_file_is_told(tmp_path: Path, threads: int) -> None:
-    made = []
-    for name in ("a", "b", "c", "d"):
-        ref = source(tmp_path / name, numbers("F32", (4, 64)), "F32")
-        made.append(job(ref, GGMLType.F32, name=name))
-    for name in ("b", "c", "d"):
-        os.truncate(tmp_path / name, 100)
-    for _ in range(20):
-        with pytest.raises(InputError, match="inside tensor b"):
-            run(tmp_path / "o", made, threads=threads)
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("threads", [1, 4])
-def test_a_write_that_fails_ends_all(
-    tmp_path: Path, number: int, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = [many(tmp_path, 4000)]
-    pwrite, calls = os.pwrite, []
-
-    def failing(descriptor: int, data: memoryview, offset: int) -> int:
-        calls.append(offset)
-        if offset > 5000:
-            raise OSError(number, os.strerror(number))
+    def counting(descriptor: int, data: memoryview, offset: int) -> int:
+        nonlocal written
+        written += len(data)
         return pwrite(descriptor, data, offset)
 
-    monkeypatch.setattr(os, "pwrite", failing)
-    with pytest.raises(EnvironmentFault, match=r"cannot write .*/o: "):
-        run(tmp_path / "o", made, threads=threads, unit_bytes=256, digest=hashlib.sha256())
-    assert len(calls) < 400  # of 4000
+    class Slow:
+        hashed = 0
 
+        def update(self, data: bytes | memoryview) -> None:
+            held.append(written - self.hashed)
+            self.hashed += len(data)
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, ZeroDivisionError])
-def test_an_exception_of_the_caller_stops_the_threads(tmp_path: Path, kind: type[BaseException]) -> None:
-    def fail(_: int) -> None:
-        raise kind
+        def hexdigest(self) -> str:
+            return ""
 
-    with pytest.raises(kind):
-        run(tmp_path / "o", [many(tmp_path, 4000)], threads=3, unit_bytes=256, progress=fail)
-
-
-def test_a_fault_of_our_own_in_a_thread_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "preadv", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        run(tmp_path / "o", [many(tmp_path)], threads=4)
-
-
-def test_jobs_that_do_not_agree_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    bad = job(source(tmp_path / "bad", numbers("F32", (4, 64)), "F32"), GGMLType.F32, shape=(64, 5))
-    with pytest.raises(InputError, match="does not give"):
-        run(tmp_path / "o", [many(tmp_path), bad])
-    assert (tmp_path / "o").read_bytes() == b""
-
-
-@pytest.mark.parametrize("threads", [1, 5])
-def test_bad_values_are_told_the_same_by_any_number_of_threads(tmp_path: Path, threads: int) -> None:
-    made = []
-    for name, at in (("late", 25_599), ("both", 17), ("clean", None)):
-        values = numbers("F32", (400, 64))
-        if at is not None:
-            values.reshape(-1)[[at, -1]] = np.nan, np.inf
-            values.reshape(-1)[100] = 1e9 if name == "both" else 0
-        made.append(job(source(tmp_path / name, values, "F32"), GGMLType.F16, name=name))
-    check = NonFinite()
-    run(tmp_path / "o", made, check, threads=threads, unit_bytes=1000)
-    assert [(finding.where, finding.message.split(": ")[1]) for finding in check.findings()] == [
-        ("late", "1 of 25600 values are NaN or infinite, the first (inf) at flat index 25599."),
-        ("both", "2 of 25600 values are NaN or infinite, the first (nan) at flat index 17."),
-        ("both", "1 of 25600 values are too large for F16, the first (1e+09) at flat index 100."),
-    ]
-
-
-def test_bad_values_of_one_file_after_another(tmp_path: Path) -> None:
-    """As for the parts of a split set."""
-    check = NonFinite()
-    for name in ("z", "a"):
-        bad = source(tmp_path / name, np.full((4, 32), np.nan), "F32")
-        run(tmp_path / "o", [job(bad, GGMLType.F32, name=name)], check)
-    assert [finding.where for finding in check.findings()] == ["z", "a"]
-    assert all("128 of 128 values" in finding.message for finding in check.findings())
-
-
-def test_once_a_value_is_bad_only_the_scan_goes_on(tmp_path: Path) -> None:
-    bad = job(source(tmp_path / "bad", np.full((1, 32), np.nan), "F64"), GGMLType.F32, name="bad")
-    run(tmp_path / "o", [bad, many(tmp_path)], check := NonFinite(), threads=1, unit_bytes=256)
-    assert check
-    assert (tmp_path / "o").read_bytes() == b""
+    held: list[int] = []
+    monkeypatch.setattr(os, "pwrite", counting)
+    made = job(source(tmp_path / "w", numbers("F32", (4000, 64)), "F32"), GGMLType.F32)
+    run(tmp_path / "o", [made], threads=3, unit_bytes=256, digest=Slow())
+    assert len(held) == 2 * 4000  # with the padding before each, mostly empty
+    assert max(held) <= 256 * (3 + AHEAD)
 
 
 def test_matrices_of_zeros_are_told(tmp_path: Path) -> None:
