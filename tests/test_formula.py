@@ -152,3 +152,39 @@ def test_names_are_not_changed() -> None:
     before = dict(NAMES), dict(SHAPES)
     evaluate("count(taps) + cols('missing')", NAMES, SHAPES)
     assert (dict(NAMES), dict(SHAPES)) == before
+
+
+STAGES = {
+    "mtp.0.x": (1,),
+    "mtp.2.y": (7, 5),
+    "mtp.10": (1,),
+    "model.mtp.30.x": (1,),
+    "mtp.x.40": (1,),
+    "mtp.²5.x": (1,),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("numbered('mtp.{layer}.')", 3),
+        ("numbered('other.{layer}.')", 0),
+        ("has('mtp.{last}.y')", True),
+        ("has('mtp.{last}.x')", False),
+        ("rows('mtp.{last}.y')", 7),
+        ("cols('mtp.{last}.y')", 5),
+        ("cols('mtp.{last}.z')", 0),
+    ],
+)
+def test_layers_of_the_tensors(text: str, value: Any) -> None:
+    assert evaluate(text, {"n_layer": 3}, STAGES) == value
+
+
+def test_a_number_that_no_layer_has_is_not_read() -> None:
+    assert evaluate("numbered('mtp.{layer}.')", {}, {f"mtp.{'9' * 10_000}.x": (1,), "mtp.1.x": (1,)}) == 2
+
+
+@pytest.mark.parametrize("text", ["has('a.{last}')", "numbered(n_layer)", "numbered('a', 'b')"])
+def test_layers_that_are_not_known(text: str) -> None:
+    with pytest.raises(FormulaError):
+        evaluate(text, {}, STAGES)

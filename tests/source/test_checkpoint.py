@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dspark_convert.errors import InputError
-from dspark_convert.source.checkpoint import find_tensor, open_checkpoint
+from dspark_convert.source.checkpoint import Needs, find_tensor, open_checkpoint
 from tests.checkpoints import Pair, header_of, read_tensors, write_tensors, zeros
 
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -100,3 +100,33 @@ def test_of_thousands_of_missing_shards_a_few_are_named(pair: Pair) -> None:
     assert missing.message.endswith("00007.safetensors and 2992 more.")
     assert len(missing.message + missing.where) < 600
     assert stray.rule == "shard-unlisted"
+
+
+def only(*wanted: str, embedded: bool = True) -> Needs:
+    return lambda _config, names: ([name for name in names if name in wanted], embedded)
+
+
+def test_files_without_a_needed_tensor_are_not_looked_for(pair: Pair) -> None:
+    weight_map = pair.split(shards=3)["weight_map"]
+    kept = weight_map["norm.weight"]
+    for file in {*weight_map.values()} - {kept}:
+        (pair.draft / file).unlink()
+    checkpoint = open_checkpoint(pair.draft, needs=only("norm.weight"))
+    assert checkpoint.findings == ()
+    assert (checkpoint.indexed, set(checkpoint.names)) == (True, set(weight_map))
+    assert set(checkpoint.tensors) == {name for name, file in weight_map.items() if file == kept}
+    (pair.draft / kept).unlink()
+    (missing,) = open_checkpoint(pair.draft, needs=only("norm.weight")).findings
+    assert (missing.rule, missing.where) == ("shard-missing", kept)
+    assert "1 of 1 (tensors in them: 1)" in missing.message
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_without_an_index_a_shard_less_may_be_the_targets(embedded: bool, pair: Pair) -> None:
+    pair.split(index=False, shards=3)
+    (pair.draft / "model-00001-of-00003.safetensors").unlink()
+    checkpoint = open_checkpoint(pair.draft, needs=only("norm.weight", embedded=embedded))
+    rule = ("info", "shard-absent") if embedded else ("error", "shard-missing")
+    assert [(f.severity, f.rule) for f in checkpoint.findings] == [rule]
+    assert checkpoint.complete is embedded
+    assert (checkpoint.indexed, set(checkpoint.names)) == (False, set(checkpoint.tensors))
