@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,16 @@ from dspark_convert.target import open_target_gguf
 if TYPE_CHECKING:
     import torch
 
+    from dspark_convert.reference.deepseek4_facts import StageFacts
     from dspark_convert.reference.draft import Reference
     from dspark_convert.reference.facts import Facts
     from dspark_convert.runtime.parity_verdict import Parity
 
 #: checks of the run that a reference adds
 RUN_CHECKS = ("features", "parity", "confidence")
+
+#: begins the names of the draft within a DeepSeek-V4 checkpoint
+STAGES = "mtp."
 
 #: what the reference needs, all in the extra ``validate``
 NEEDED = ("torch", "safetensors", "gguf")
@@ -62,7 +66,10 @@ def _read_checkpoint(directory: Path) -> tuple[Facts, dict[str, torch.Tensor]]:
     from dspark_convert.reference.facts import read_facts
     from dspark_convert.reference.weights import EMBED, HEAD, check_shapes, read_tensors
 
-    facts, tensors = read_facts(directory), read_tensors(directory)
+    facts = read_facts(directory)
+    if facts.stages is not None:
+        return facts, _read_stages(directory, facts, facts.stages)
+    tensors = read_tensors(directory)
     tie(directory, tensors)
     shapes = expected_shapes(facts, tensors)
     # Its tables may be left to the target.
@@ -71,11 +78,34 @@ def _read_checkpoint(directory: Path) -> tuple[Facts, dict[str, torch.Tensor]]:
     return facts, tensors
 
 
+def _read_stages(directory: Path, facts: Facts, stages: StageFacts) -> dict[str, torch.Tensor]:
+    """The tensors of a DeepSeek-V4 checkpoint's draft, as stored; the target's two tables may be away."""
+    from dspark_convert.reference.deepseek4_stages import expected_stage_shapes
+    from dspark_convert.reference.deepseek4_weights import read_stage_tensors, values_shapes
+    from dspark_convert.reference.weights import EMBED, HEAD, compare_shapes
+
+    tensors = read_stage_tensors(directory)
+    shapes = expected_stage_shapes(facts, stages)
+    wanted = {name: shapes[name] for name in shapes if name in tensors or name not in (EMBED, HEAD)}
+    compare_shapes(directory, values_shapes(directory, tensors, stages.tile), wanted)
+    return tensors
+
+
+def _stages_of(names: Collection[str]) -> list[str]:
+    return [name for name in names if name.startswith(STAGES)]
+
+
+def _needed(_config: Mapping[str, Any], names: Collection[str]) -> tuple[Collection[str], bool]:
+    """Of a checkpoint that holds the target too, the draft's tensors; their shards have to be there."""
+    stages = _stages_of(names)
+    return stages or names, bool(stages)
+
+
 def _require_sound(directory: Path) -> None:
     """Tell of files that are damaged or no draft as dspark-convert does, before the reference stumbles over them."""
-    checkpoint = open_checkpoint(directory)
-    names = {flat_name(name) for name in checkpoint.tensors}
-    if is_full_model(names):
+    checkpoint = open_checkpoint(directory, needs=_needed)
+    names = {flat_name(name) for name in checkpoint.names}
+    if is_full_model(names) and not _stages_of(names):
         what = describe(checkpoint.config, names)
         raise InputError(f"the reference {directory} is {what}; give the checkpoint that the draft was made from.")
     if errors := [finding for finding in checkpoint.findings if finding.severity == "error"]:
@@ -161,7 +191,7 @@ class Proof:
         from dspark_convert.reference.weights import EMBED, HEAD
 
         values = self._values
-        load = partial(Reference.load, self._directory, float32_angles=True)
+        load = partial(Reference.load, self._directory, float32_angles=True, window_by_distance=True)
         found = [load(embed=values.embed, head=values.head, weights=values.held)]
         if values.rounded:
             embed = None if EMBED in self._tensors else values.embed
