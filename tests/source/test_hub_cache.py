@@ -141,6 +141,27 @@ def test_linked_files_are_replaced_not_followed(stocked: HubPlace, tmp_path: Pat
     assert victim.read_bytes() == b"precious"
 
 
+def test_what_a_link_leads_to_is_not_taken(stocked: HubPlace, tmp_path: Path) -> None:
+    found = survey(HubId(REPO), only_mtp, Told())
+    real = stocked.server.files["config.json"]
+    (tmp_path / "planted").write_bytes(real.replace(b"Some", b"Evil"))
+    (found.repository.cache.snapshot / "config.json").unlink()
+    (found.repository.cache.snapshot / "config.json").symlink_to(tmp_path / "planted")
+    fetched()
+    assert (stocked.snapshot / "config.json").read_bytes() == real
+
+
+def test_part_of_another_shape_is_begun_anew(stocked: HubPlace) -> None:
+    """A version of this tool that needed other tensors was interrupted."""
+    found = survey(HubId(REPO), only_mtp, Told())
+    shard = next(shard for shard in found.shards if shard.name == FOURTH)
+    other = shard.header.replace(b"mtp.1.w", b"mtp.7.w")
+    parts = found.repository.cache.parts
+    (parts / f"{FOURTH}.part").write_bytes(other + bytes(5000))
+    (parts / f"{FOURTH}.done").write_text('{"done": 5000}')
+    assert fetched() == stocked.ours
+
+
 def test_damaged_cache_files_are_made_again(stocked: HubPlace) -> None:
     found = survey(HubId(REPO), only_mtp, Told())
     cache = found.repository.cache

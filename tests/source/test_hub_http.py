@@ -142,6 +142,16 @@ def test_a_drip_ends(stocked: HubPlace) -> None:
     assert len(stocked.server.asked(SHARD)) == 7
 
 
+def test_answers_without_a_length_that_end_early(stocked: HubPlace) -> None:
+    def empty(reply: Reply) -> Reply:
+        return Reply(206, {**reply.headers, "transfer-encoding": "chunked"}, b"0\r\n\r\n")
+
+    stocked.server.bends = {SHARD: [lambda reply: reply, *[empty] * 100]}
+    with pytest.raises(EnvironmentFault, match="the answer ended 262144 bytes early"):
+        fetched(stocked)
+    assert len(stocked.server.asked(SHARD)) == 7
+
+
 def test_a_server_that_hangs(stocked: HubPlace) -> None:
     from dspark_convert.source import hub_http
 
