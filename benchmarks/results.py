@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.measure import Usage
 from benchmarks.rows import Row
 
-HEADS = ("", "peer: s / CPU-s / MB", "ours: s / CPU-s / MB", "`cat`: s", "ratio", "must", "aim", "verdict")
+HEADS = ("", "peer: s / CPU-s / MB", "ours: s / CPU-s / MB", "`cat` / and fsync: s", "ratio", "must", "aim", "verdict")
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Result:
     row: Row
     ours: list[Usage] = field(default_factory=list)
     theirs: list[Usage] = field(default_factory=list)
-    copies: list[float] = field(default_factory=list)
+    copies: list[tuple[float, float]] = field(default_factory=list)
     failed: str | None = None
 
     @property
@@ -69,7 +69,7 @@ class Result:
             "measure": self.row.measure,
             "peer": usage(self.theirs),
             "ours": usage(self.ours),
-            "cat": statistics.median(self.copies) if self.copies else None,
+            "cat": [statistics.median(seconds) for seconds in zip(*self.copies, strict=True)],
             "figure": self.figure,
             "unit": "s" if self.row.theirs is None else "x",
             "must": self.row.must,
@@ -100,7 +100,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
         return (name, usage(row["peer"]), "", "", "", target(row["must"]), target(row["aim"]), row["failed"])
     figure = "" if row["figure"] is None or row["unit"] == "s" else f"{two(row['figure'])}×"
     verdict = ", ".join(f"{what}: {word}" for what, word in row["verdicts"].items())
-    copy = two(row["cat"]) if row["cat"] else ""
+    copy = " / ".join(map(two, row["cat"]))
     return (
         name,
         usage(row["peer"]),
@@ -115,7 +115,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def two(value: float) -> str:
     """``value`` with two significant digits, and all of those before the point."""
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:#.2g}"
 
 
 def table(document: dict[str, Any]) -> str:
@@ -123,6 +123,23 @@ def table(document: dict[str, Any]) -> str:
     lines = [machine_line(document["machine"]), "", f"| {' | '.join(HEADS)} |", "|" + " --- |" * len(HEADS)]
     lines += [f"| {' | '.join(cells(row))} |" for row in document["rows"]]
     return "\n".join(lines) + "\n"
+
+
+def summary(document: dict[str, Any]) -> str:
+    """What a reader of the README wants to know: who takes how long and how much memory."""
+    heads = ("", "llama.cpp's converter", "dspark-convert", "ratio", "`cat`")
+    lines = [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
+    for row in document["rows"]:
+        if row["failed"] or not row["cat"]:
+            continue
+
+        def usage(values: dict[str, Any] | None) -> str:
+            return f"{two(values['wall'])} s, {values['peak'] / 1e6:.0f} MB" if values else "cannot"
+
+        ratio = f"{two(row['figure'])}×" if row["peer"] else ""
+        copy = f"{two(row['cat'][0])} s"
+        lines.append(f"| {row['name']} | {usage(row['peer'])} | {usage(row['ours'])} | {ratio} | {copy} |")
+    return "\n".join([*lines, "", machine_line(document["machine"]), ""])
 
 
 def machine_line(machine: dict[str, Any]) -> str:

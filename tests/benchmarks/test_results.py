@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.measure import Usage
-from benchmarks.results import HEADS, Result, cells, table
+from benchmarks.results import HEADS, Result, cells, summary, table
 from benchmarks.rows import Row
 
 MACHINE = {
@@ -73,14 +73,30 @@ def test_a_failed_row_is_missed_and_says_why() -> None:
 
 def test_the_table() -> None:
     results = [
-        Result(row(), ours=runs(1.234), theirs=runs(23.45, peak=5.058e9), copies=[0.987]),
+        Result(row(), ours=runs(1.234), theirs=runs(23.45, peak=5.058e9), copies=[(0.987, 2.1), (0.5, 2.3), (3, 4)]),
         Result(Row("--help", lambda _: [], measure="cpu", must=0.5, aim=0.3), ours=runs(0.123)),
     ]
     text = table({"machine": MACHINE, "rows": [result.to_json() for result in results]})
     lines = text.splitlines()
     assert lines[0] == "2 cores of a processor, 8 GB, Linux 6.1, ext4, Python 3.11.1; medians of 3 runs in turns."
     assert lines[4] == (
-        "| Q bf16 | 23 / 12 / 5058 | 1.2 / 0.62 / 90 | 0.99 | 19× | 8× | 14× | speed: aim, memory: aim |"
+        "| Q bf16 | 23 / 12 / 5058 | 1.2 / 0.62 / 90 | 0.99 / 2.3 | 19× | 8× | 14× | speed: aim, memory: aim |"
     )
     assert lines[5] == "| --help |  | 0.12 / 0.061 / 90 |  |  | 0.5 s | 0.3 s | speed: aim |"
     assert all(line.count("|") == len(HEADS) + 1 for line in lines[2:])
+
+
+def test_the_summary_has_the_conversions_that_ran() -> None:
+    alone = Row("q q4_k", lambda _: [])
+    results = [
+        Result(row(), ours=runs(1.234), theirs=runs(23.45, peak=5.058e9), copies=[(0.987, 2)]),
+        Result(alone, ours=runs(4), copies=[(0.3, 2)]),
+        Result(row(), failed="failed", copies=[(0.3, 2)]),
+        Result(Row("--help", lambda _: []), ours=runs(0.123)),
+    ]
+    lines = summary({"machine": MACHINE, "rows": [result.to_json() for result in results]}).splitlines()
+    assert lines[2:4] == [
+        "| Q bf16 | 23 s, 5058 MB | 1.2 s, 90 MB | 19× | 0.99 s |",
+        "| q q4_k | cannot | 4.0 s, 90 MB |  | 0.30 s |",
+    ]
+    assert lines[5].startswith("2 cores of a processor")
