@@ -30,7 +30,7 @@ EXACT_SCALES = range(3, 247)
 #: with these neither d = max / 127 nor 1 / d is subnormal in float32, so that a scale is a shift of exponents
 Q8_0_SCALES = range(17, 247)
 #: codes looked up at a time
-STEP = 1 << 15
+STEP = 1 << 16
 
 
 def to_f32(
@@ -98,22 +98,21 @@ def _looked_up(
     """``table`` at scale << 8 | code, for every code: faster than a product, and nothing overflows aloud."""
     values = np.empty(codes.shape, table.dtype) if out is None else out
     for rows, factors in _tile_rows(codes, scales, tile, first_row):
-        upper = factors.astype(np.uint16) << 8
-        # A few rows at a time: numpy widens the indices to 8 bytes, which should stay in the cache.
-        step = max(1, STEP // codes.shape[1])
-        for start in range(rows.start, rows.stop, step):
-            few = slice(start, min(start + step, rows.stop))
-            np.take(table, upper | codes[few], mode="wrap", out=values[few])
+        np.take(table, factors.astype(np.uint16) << 8 | codes[rows], mode="wrap", out=values[rows])
     return values
 
 
 def _tile_rows(codes: Bytes, scales: Bytes, tile: tuple[int, int], first_row: int) -> Iterator[tuple[slice, Bytes]]:
-    """The runs of rows that share their scales, with the scale of every column."""
+    """Runs of rows that share their scales, with the scale of every column.
+
+    Few rows at a time: numpy widens indices to 8 bytes, which should stay in a core's cache.
+    """
     rows, columns = codes.shape
+    most = max(1, STEP // max(columns, 1))
     start = 0
     while start < rows:
         tile_row, inside = divmod(first_row + start, tile[0])
-        stop = min(rows, start + tile[0] - inside)
+        stop = min(rows, start + tile[0] - inside, start + most)
         yield slice(start, stop), np.repeat(scales[tile_row], tile[1])[:columns]
         start = stop
 
