@@ -77,9 +77,13 @@ def quantize(
 
     The number of columns is a multiple of the type's block. A block with a NaN gets NaN for its
     scales, one with an infinity or a number above 2**40 an infinite scale; the rest of it is zero.
-    Raises EnvironmentFault if the library cannot be used or does not quantise as ggml does.
+    Raises EnvironmentFault if the library cannot be used or does not quantise as ggml does, ValueError for
+    rows of another length, of which ggml would stop the process.
     """
     elements, size = BLOCKS[ggml_type]
+    if values.shape[1] % elements:
+        raise ValueError(f"{ggml_type.name} needs rows that are a multiple of {elements}, not {values.shape[1]}")
+    values = np.ascontiguousarray(values, np.float32)
     n_blocks = values.size // elements
     data = np.empty(n_blocks * size, np.uint8) if out is None else out
     maxima = np.abs(values).reshape(n_blocks, elements).max(axis=1, initial=0)

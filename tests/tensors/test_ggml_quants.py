@@ -97,6 +97,21 @@ def test_zeros_are_zero(kind: GGMLType) -> None:
     assert not dequantise(data.data, kind.name).any()
 
 
+def test_rows_that_are_apart_in_memory() -> None:
+    np.testing.assert_array_equal(
+        quantize(VALUES[::2], GGMLType.Q4_K, find_library()), chunk(VALUES[::2].copy(), GGMLType.Q4_K)
+    )
+
+
+def test_rows_that_are_no_whole_blocks_never_reach_ggml() -> None:
+    with pytest.raises(ValueError, match="Q4_K needs rows that are a multiple of 256, not 384"):
+        quantize(np.zeros((2, 384), np.float32), GGMLType.Q4_K, find_library())
+
+
+def test_no_rows() -> None:
+    assert quantize(np.zeros((0, 256), np.float32), GGMLType.Q4_K, find_library()).size == 0
+
+
 def pretend(monkeypatch: pytest.MonkeyPatch, made: GGMLType) -> None:
     """A library whose types have other numbers."""
     real = ctypes.CDLL(str(find_library())).ggml_quantize_chunk
