@@ -14,6 +14,8 @@ from dspark_convert.ggufio.output import check_output
 from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_directory, refuse
 from dspark_convert.remote import Silent, local_target, plan_for_survey, survey_model
+from dspark_convert.source.checkpoint import read_config
+from dspark_convert.specs import holds_target
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     Raises UsageError, InputError (with all findings) or EnvironmentFault; nothing was written then.
     """
     _require_model(request.model)
+    if request.target_dir is None and request.target_gguf is None and _is_in_target(request.model):
+        request = replace(request, target_dir=request.model)
     if request.options.tokenizer_pre is not None and request.target_dir is None:
         raise UsageError("--tokenizer-pre names the pre-tokenizer of --target-model-dir; a GGUF brings its own name.")
     if request.target_dir is None and request.target_gguf is None and not dry_run:
@@ -94,6 +98,13 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     if path is not None and not dry_run:
         check_output(path, inputs, taken)
     return Prepared(plan, path, request.model, tuple(inputs), survey)
+
+
+def _is_in_target(model: Path) -> bool:
+    """Whether the directory is the target's own, the draft's tensors among its, and has the tokenizer."""
+    if not (model / "tokenizer.json").is_file() or not (model / "config.json").is_file():
+        return False
+    return holds_target(read_config(model, "the draft"))
 
 
 def _fetched(survey: Survey, sink: Sink) -> Path:

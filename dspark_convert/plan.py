@@ -6,7 +6,7 @@ views of it, so what they say cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from dspark_convert.shared import judge_shared
 from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
 from dspark_convert.source.classify import is_full_model
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.specs import Spec, flat_name, match_spec, needed_tensors
+from dspark_convert.specs import Spec, choose_tensors, flat_name, match_spec
 from dspark_convert.target import Target
 
 
@@ -52,18 +52,7 @@ class Plan:
 
 def plan_for_directory(root: Path, target: Target | None = None, options: Options | None = None) -> Plan:
     """Plan the conversion of the checkpoint in ``root``; as ``plan_for_checkpoint``."""
-    return plan_for_checkpoint(open_checkpoint(root, needs=needed), target, options)
-
-
-def needed(config: Mapping[str, Any], names: Collection[str]) -> tuple[Collection[str], bool]:
-    """Of an index's tensors those that a conversion reads, and whether the target's stand among them.
-
-    None where the checkpoint is of no known family: the names have told enough.
-    """
-    try:
-        return needed_tensors(config, names), bool(match_spec(config, names).within)
-    except InputError:
-        return (), False
+    return plan_for_checkpoint(open_checkpoint(root, needs=choose_tensors), target, options)
 
 
 def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, options: Options | None = None) -> Plan:

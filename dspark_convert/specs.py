@@ -223,3 +223,21 @@ def needed_tensors(config: Mapping[str, Any], names: Iterable[str]) -> list[str]
     spec = match_spec(config, names)
     ours = [name for name in names if spec.speaks_of(flat_name(name))]
     return [name for name in ours if not any(fnmatchcase(flat_name(name), rule.source) for rule in spec.drop)]
+
+
+def choose_tensors(config: Mapping[str, Any], names: Iterable[str]) -> tuple[list[str], bool]:
+    """The needed among an index's tensors, and whether the target's stand beside them (``source.checkpoint.Needs``).
+
+    None where the checkpoint is of no known family: its names have told enough.
+    """
+    names = list(names)
+    try:
+        return needed_tensors(config, names), holds_target(config)
+    except InputError:
+        return [], False
+
+
+def holds_target(config: Mapping[str, Any]) -> bool:
+    """Whether checkpoints of this class hold the target, and the draft inside it."""
+    declared = architectures(config)
+    return any(spec.within and any(a in spec.architectures for a in declared) for spec in load_specs())

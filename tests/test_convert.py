@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dspark_convert.convert import Request, default_name, output_path, prepare
-from dspark_convert.errors import UsageError
+from dspark_convert.errors import InputError, UsageError
 from dspark_convert.options import Options
 from dspark_convert.plan import plan_for_directory
 from dspark_convert.source.provenance import Provenance
@@ -55,6 +55,34 @@ def test_the_repositorys_name_beats_the_directorys(pair: Pair) -> None:
     metadata = {kv.key: kv.value for kv in prepared.plan.metadata}
     assert metadata["general.base_model.0.repo_url"] == "https://huggingface.co/Qwen/Qwen3-8B"
     assert metadata["dspark.target.name"] == "Qwen/Qwen3-8B"
+
+
+@pytest.fixture(scope="module")
+def deepseek4(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from fixtures.deepseek4 import make_deepseek4
+
+    return make_deepseek4(tmp_path_factory.mktemp("v4") / "DeepSeek-V4-Tiny", with_target=False)
+
+
+def test_a_draft_inside_its_target_needs_no_other_directory(deepseek4: Path, pair: Pair) -> None:
+    alone = Request(deepseek4, None, None, None, Options())
+    prepared = prepare(alone)
+    assert prepared.path == Path("dspark-DeepSeek-V4-Tiny-MXFP4_MOE.gguf")
+    metadata = {kv.key: kv.value for kv in prepared.plan.metadata}
+    assert metadata["dspark.target.name"] == "DeepSeek-V4-Tiny"
+    assert len(metadata["tokenizer.ggml.tokens"]) == 512
+    assert prepare(replace(alone, target_dir=deepseek4)).plan.metadata == prepared.plan.metadata
+    with pytest.raises(InputError) as caught:  # one that is given wins
+        prepare(replace(alone, target_dir=pair.target))
+    assert "target-hidden-size" in {finding.rule for finding in caught.value.findings}
+
+
+def test_a_draft_inside_its_target_without_the_tokenizer(deepseek4: Path, tmp_path: Path) -> None:
+    for path in deepseek4.iterdir():
+        if not path.name.startswith("tokenizer"):
+            (tmp_path / path.name).symlink_to(path)
+    with pytest.raises(UsageError, match="--target-model-dir"):
+        prepare(Request(tmp_path, None, None, None, Options()))
 
 
 def request(pair: Pair, **changes: object) -> Request:

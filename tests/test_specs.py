@@ -16,7 +16,16 @@ import pytest
 import arch_specs
 from dspark_convert.errors import InputError
 from dspark_convert.formula import evaluate
-from dspark_convert.specs import Spec, flat_name, load_specs, match_spec, needed_tensors, parse_spec
+from dspark_convert.specs import (
+    Spec,
+    choose_tensors,
+    flat_name,
+    holds_target,
+    load_specs,
+    match_spec,
+    needed_tensors,
+    parse_spec,
+)
 
 TABLES = {
     f.name: tomllib.loads(f.read_text("utf-8")) for f in files("arch_specs").iterdir() if f.name.endswith(".toml")
@@ -224,6 +233,17 @@ def test_needed_of_a_target_with_a_draft_in_it_are_the_drafts() -> None:
     assert needed_tensors(config, names) == ["mtp.0.main_proj.weight", "mtp.9.x"]
     with pytest.raises(InputError, match="no DSpark draft"):
         needed_tensors(config, ["embed.weight", "layers.0.ffn_norm.weight", "mtp.0.enorm.weight"])
+
+
+def test_what_is_chosen_of_a_checkpoint() -> None:
+    inside = {"architectures": ["Other", "DeepseekV4ForCausalLM"]}
+    names = ["embed.weight", "mtp.0.main_proj.weight"]
+    assert choose_tensors(inside, names) == (["mtp.0.main_proj.weight"], True)
+    assert choose_tensors({"architectures": ["Qwen3DSparkModel"]}, ["fc.weight"]) == (["fc.weight"], False)
+    assert choose_tensors(inside, ["embed.weight"]) == ([], False)
+    assert holds_target(inside)
+    assert not holds_target({"architectures": ["Qwen3DSparkModel"]})
+    assert not holds_target({})
 
 
 def test_keys_of_a_nested_config_count_like_those_at_the_top() -> None:

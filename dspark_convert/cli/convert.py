@@ -27,7 +27,11 @@ def convert(
         typer.Argument(metavar="MODEL", help="The draft: a checkpoint's directory, or org/name[@revision] on the hub."),
     ],
     target_model_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The target's directory or hub id: tokenizer and checks of fit.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The target's directory or hub id: tokenizer and fit (default: MODEL, if it holds both).",
+        ),
     ] = None,
     target_gguf: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The target as a GGUF: the same from there; --verify needs it.")
