@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from dspark_convert.convert import write
+from dspark_convert.ggufio.writer import Written
 from tests.checkpoints import Pair
 from tests.conftest import Convert
 
@@ -16,3 +23,23 @@ def test_a_name_cannot_forge_a_line(pair: Pair, convert: Convert) -> None:
         assert "a.gguf\\nerror: forged\\x1b[2J" in ended.out
         assert not any(line.startswith("error") for line in ended.out.splitlines())
     assert Path(name).is_file()
+
+
+def test_a_long_conversion_says_how_far_it_is(pair: Pair, convert: Convert, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = (pair.draft, "--target-gguf", pair.gguf, "--force", "-o", "out.gguf")
+    silent = convert(*command)
+    assert "writing" not in silent.err
+    monkeypatch.setattr("dspark_convert.cli.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("dspark_convert.cli.progress.LINE_SHARE", 0.0)
+
+    def slow(*args: Any, progress: Callable[[int, int], None], **options: Any) -> Written:
+        progress(1, 2)  # the writer itself may be done before it first tells
+        return write(*args, progress=progress, **options)
+
+    monkeypatch.setattr("dspark_convert.convert.write", slow)
+    told = convert(*command)
+    lines = [line for line in told.err.splitlines() if line.startswith("writing: ")]
+    assert re.fullmatch(r"writing: .* of .* \(\d+ %\), .*/s(, .* left)?", lines[0])
+    assert re.fullmatch(r"writing: .*B in 0 s, .*/s", lines[-1])
+    assert told.out == silent.out
+    assert "writing" not in convert(*command, "--quiet").err
