@@ -102,7 +102,8 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
         vocab_size = target.vocab_size or values.known["vocab_size"]
         tokenizer = _tokenizer(target, vocab_size, options, findings)
     findings += [error("family-unsupported", spec.name, f"it cannot be converted: {r}.") for r in spec.unsupported]
-    types = Types(options.outtype, options.experts, plain_type(source for place in places for source in place.read))
+    free = [place for place in places if place.rule.role != "fixed"]
+    types = Types(options.outtype, options.experts, plain_type(source for place in free for source in place.read))
     plan = Plan(spec, options.dialect, draft, "", (), (), tuple(findings))
     if draft is None or any(f.rule != "family-unsupported" for f in plan.errors):
         return plan

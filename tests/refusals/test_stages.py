@@ -270,6 +270,15 @@ def test_experts_that_are_not_fp4_follow_the_outtype(tmp_path: Path) -> None:
         assert {job.type.name for job in plan.tensors if job.name.endswith("_exps.weight")} == {kind}
 
 
+def test_matrices_that_are_f32_anyway_have_no_say_in_auto(tmp_path: Path) -> None:
+    """Of a small vocabulary the hyper-connections' F32 is most of what is plain."""
+    heads = [put(f"mtp.2.markov_head.markov_w{i}.weight", "BF16", 1000, 256) for i in (1, 2)]
+    plan = plan_for_directory(lay_out(tmp_path / "v4", *heads, vocab_size=1000, dspark_noise_token_id=7))
+    kinds = {job.name: job.type.name for job in plan.tensors}
+    assert {kinds[name] for name in ("markov_w1.weight", "conf_proj.weight", "blk.0.ffn_gate_inp.weight")} == {"BF16"}
+    assert kinds["blk.0.hc_attn_fn.weight"] == "F32"
+
+
 def test_image_bias_is_dropped_with_its_reason(tmp_path: Path) -> None:
     plan = plan_for_directory(lay_out(tmp_path / "v4", put("mtp.1.ffn.gate.bias_vl", "F32", 2)))
     assert told(plan, "info") == [("tensor-dropped", "mtp.1.ffn.gate.bias_vl")]
