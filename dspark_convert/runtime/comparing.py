@@ -82,13 +82,16 @@ class Compared:
 
 
 def compare_part(part: Part, tensors: Stored, facts: Facts, *, explain: bool) -> Compared:
-    """``explain``: say of a wrong tensor what it looks like, which takes its time."""
+    """``explain``: say of a wrong tensor how far away it is and what it looks like, which takes its time."""
     import torch
 
     name, label, stored, tensor = part.tensor.name, part.label, part.stored, part.tensor
+    exact = tensor.type == GGMLType.MXFP4 and stored in tensors and tensors.fours(stored) is not None
     try:
-        if _is_copied(part, tensors):
+        if exact and _is_copied(part, tensors):
             return Compared()
+        if exact and not explain:
+            return Compared((f"{label} is not {stored} bit for bit",))
         got = dequantise(part.file, tensor, part.index)
     except UNREADABLE as fault:
         return Compared((f"{label} ({tensor.type_name}) cannot be read: {fault}",))
@@ -101,7 +104,6 @@ def compare_part(part: Part, tensors: Stored, facts: Facts, *, explain: bool) ->
     got = _aligned(got, want, name)
     if got.shape != want.shape:
         return Compared((f"{label} is {list(got.shape)}, but the checkpoint's {stored} {list(want.shape)}",))
-    exact = tensor.type == GGMLType.MXFP4 and tensors.fours(stored) is not None
     held = want.float() if exact else _held(want, tensor)
     limit = explained(tensor)
     apart = distance(got, want)
@@ -129,9 +131,9 @@ def compare_part(part: Part, tensors: Stored, facts: Facts, *, explain: bool) ->
 
 
 def _is_copied(part: Part, tensors: Stored) -> bool:
-    """Whether it is FP4 in the checkpoint and the same in the file; nothing has to be computed then."""
-    fours = tensors.fours(part.stored) if part.stored in tensors else None
-    if fours is None or part.tensor.type != GGMLType.MXFP4 or part.file.byte_order == "big":
+    """Whether the checkpoint's FP4 is the same in the file; nothing has to be computed then."""
+    fours = tensors.fours(part.stored)
+    if fours is None or part.file.byte_order == "big":
         return False
     data, _ = encoded(part.file, part.tensor, part.index)
     return same_fours(data, *fours)
