@@ -29,7 +29,7 @@ class Reply:
 
 
 class Asked(NamedTuple):
-    """One request: ``name`` of the file ("" for the list of files), ``range`` asked for, body bytes sent."""
+    """One request: the file's ``name`` ("": the list of files, "?": neither), ``range`` asked for, body bytes sent."""
 
     name: str
     range: tuple[int, int] | None
@@ -80,7 +80,9 @@ class HubServer:
 
     def sent(self, *names: str) -> int:
         """Bytes of bodies sent for the files ``names`` (for all files if none are given)."""
-        return sum(asked.sent for asked in self.log if asked.name and (not names or asked.name in names))
+        return sum(
+            asked.sent for asked in self.log if asked.name not in ("", "?") and (not names or asked.name in names)
+        )
 
     def asked(self, name: str) -> list[tuple[int, int] | None]:
         """The ranges asked of a file, in order."""
@@ -98,8 +100,8 @@ class HubServer:
         elif path.startswith(prefix := f"/{self.repo}/resolve/{self.commit}/"):
             name = path.removeprefix(prefix)
             reply = self._file(name, span, request.path)
-        else:
-            reply = Reply(404, {"x-error-code": "RepoNotFound"})
+        else:  # huggingface_hub has questions of its own
+            name, reply = "?", Reply(404, {"x-error-code": "RepoNotFound"})
         if bends := self.bends.get(name):
             reply = bends.pop(0)(reply)
         if name in self.held:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-from dspark_convert.source.hub_http import Patience, RemoteFile, Transient, open_range
+from dspark_convert.source.hub_http import Patience, RemoteFile, Stop, Transient, open_range
 from dspark_convert.source.hub_part import is_complete, open_part
 from dspark_convert.source.hub_repo import Repository
 from dspark_convert.source.hub_shards import Shard, cut, requests, rest
@@ -28,7 +27,7 @@ def fetch_shards(
     What was fetched stays whatever happens, for the next run to go on from. Raises
     EnvironmentFault or InputError as ``open_range`` does.
     """
-    stop = threading.Event()
+    stop = Stop()
     pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="fetch")
     try:
         tasks = [pool.submit(_fetch, repository, shard, advance, note, stop) for shard in shards]
@@ -48,7 +47,7 @@ def _fetch(
     shard: Shard,
     advance: Callable[[int], None],
     note: Callable[[str], None],
-    stop: threading.Event,
+    stop: Stop,
 ) -> None:
     if is_complete(repository.cache, shard):
         return
@@ -77,7 +76,7 @@ def _wanted(
 ) -> Iterator[memoryview]:
     """One answer's share of the ranges ``left``, of which those up to ``end`` are asked for."""
     begin = left[0][0]
-    with open_range(file, begin, end) as (position, chunks):
+    with open_range(file, begin, end, patience.stop) as (position, chunks):
         if position != begin:
             note(f"{file.name}: the server does not send ranges, so all {file.size:,} bytes of it are read")
         for chunk in chunks:

@@ -7,9 +7,10 @@ what was asked for and with each other. Redirects to other hosts lose the token;
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -26,7 +27,31 @@ MAX_PAUSE = 300
 PROGRESS_BYTES = 1 << 20
 
 
-def pause(seconds: float, stop: threading.Event) -> None:
+class Stop(threading.Event):
+    """Ends what other threads do: their waits, and their reads, which may otherwise take READ_TIMEOUT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sockets: set[socket.socket] = set()
+
+    def set(self) -> None:
+        super().set()
+        for each in list(self._sockets):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    @contextmanager
+    def watch(self, answer: Any) -> Iterator[None]:
+        """Have ``set`` cut the connection of this answer."""
+        connection = answer.extensions["network_stream"].get_extra_info("socket")
+        self._sockets.add(connection)
+        try:
+            yield
+        finally:
+            self._sockets.discard(connection)
+
+
+def pause(seconds: float, stop: Stop) -> None:
     """Wait, unless ``stop`` is set meanwhile."""
     stop.wait(seconds)
 
@@ -45,7 +70,7 @@ class Patience:
 
     what: str
     note: Callable[[str], None]
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     failures: int = 0
     since_failure: int = 0
 
@@ -107,7 +132,7 @@ def raise_if_transient(status: int, headers: Any) -> None:
 
 
 @contextmanager
-def open_range(file: RemoteFile, begin: int, end: int) -> Iterator[tuple[int, Iterator[bytes]]]:
+def open_range(file: RemoteFile, begin: int, end: int, stop: Stop) -> Iterator[tuple[int, Iterator[bytes]]]:
     """Ask for the bytes ``begin`` to ``end`` (exclusive): where the answer starts, and its pieces.
 
     It starts at 0 and is the whole file where the server does not do ranges. The pieces are at most
@@ -128,9 +153,10 @@ def open_range(file: RemoteFile, begin: int, end: int) -> Iterator[tuple[int, It
             if answer.status_code == 416:
                 raise _changed(file, f"byte {begin} is said to lie outside it")
             file.refused(file.name, answer.status_code, answer.headers)
-        start, stop = (0, file.size) if answer.status_code == 200 else (begin, end)
-        _check(file, answer, start, stop)
-        yield start, _promised(file, answer.iter_raw(), stop - start)
+        first, last = (0, file.size) if answer.status_code == 200 else (begin, end)
+        _check(file, answer, first, last)
+        with stop.watch(answer):
+            yield first, _promised(file, answer.iter_raw(), last - first)
 
 
 def _check(file: RemoteFile, answer: Any, start: int, stop: int) -> None:
@@ -190,7 +216,7 @@ def read_range(file: RemoteFile, begin: int, end: int, note: Callable[[str], Non
     while len(data) < end - begin:
         first = begin + len(data)
         try:
-            with open_range(file, first, end) as (position, chunks):
+            with open_range(file, first, end, patience.stop) as (position, chunks):
                 for chunk in chunks:
                     data += chunk[max(0, first - position) :][: end - begin - len(data)]
                     position += len(chunk)

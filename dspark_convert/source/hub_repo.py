@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dspark_convert import __version__
 from dspark_convert.errors import DsparkError, EnvironmentFault, InputError, UsageError
 from dspark_convert.source.hub_cache import Cache, cache_base, load_json, repository, save_json
 from dspark_convert.source.hub_http import (
@@ -44,7 +45,7 @@ class Repository:
                 "set offline: unset HF_HUB_OFFLINE, or run this once where there is a network."
             )
         url = hf_hub_url(self.id.repo, name, revision=self.commit, endpoint=constants.ENDPOINT)
-        headers = build_hf_headers(library_name="dspark-convert")
+        headers = build_hf_headers(library_name="dspark-convert", library_version=__version__)
 
         def refused(what: str, status: int, headers: Any) -> NoReturn:
             raise refusal(self.id, what, status, headers)
@@ -104,12 +105,13 @@ def _ask(hub_id: HubId, note: Callable[[str], None]) -> tuple[str, dict[str, int
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError
 
+    api = HfApi(constants.ENDPOINT, library_name="dspark-convert", library_version=__version__)
     patience = Patience(f"the list of files of {hub_id}", note)
     while True:
         try:
             with transport(constants.ENDPOINT):
                 try:
-                    info = HfApi(endpoint=constants.ENDPOINT).model_info(
+                    info = api.model_info(
                         hub_id.repo, revision=hub_id.revision, files_metadata=True, timeout=READ_TIMEOUT
                     )
                 except httpx2.ConnectError as fault:

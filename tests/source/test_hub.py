@@ -48,7 +48,7 @@ def test_only_what_is_needed(stocked: HubPlace) -> None:
     needed = sum(len(tensor.data) for tensor in stocked.ours.values())
     heads = 2 * (1 << 16)
     assert needed < stocked.server.sent(THIRD, FOURTH) <= needed * 1.01 + heads
-    touched = {asked.name for asked in stocked.server.log}
+    touched = {asked.name for asked in stocked.server.log} - {"?"}
     assert touched == {"", "config.json", "README.md", "model.safetensors.index.json", THIRD, FOURTH}
     assert told.totals == [needed] and told.done == needed
 
@@ -225,7 +225,7 @@ def test_hub_cache_is_used(stocked: HubPlace) -> None:
     (cache / "refs").mkdir()
     (cache / "refs" / "main").write_text(COMMIT)
     assert fetched() == clone
-    assert {asked.name for asked in stocked.server.log} == {""}
+    assert {asked.name for asked in stocked.server.log} - {"?"} == {""}
     stocked.offline()
     assert fetched() == clone
     (clone / FOURTH).unlink()
@@ -238,7 +238,7 @@ def test_token_stays_at_the_hub(stocked: HubPlace) -> None:
     with HubServer(REPO, stocked.server.files) as cdn:
         stocked.server.cdn = cdn.url
         assert held(fetched()) == stocked.ours
-        assert {asked.authorization for asked in stocked.server.log} == {"Bearer hf_secret"}
+        assert {asked.authorization for asked in stocked.server.log if asked.name != "?"} == {"Bearer hf_secret"}
         assert {asked.authorization for asked in cdn.log} == {None}
         assert cdn.sent(THIRD, FOURTH) > 4 << 20
 
