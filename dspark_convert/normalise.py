@@ -129,7 +129,8 @@ def _default(
 ) -> Found:
     if field.formula is not None:
         try:
-            return evaluate(field.formula, known, shapes), f"default ({field.formula})"
+            kind = "default" if field.sources else "the tensors"
+            return evaluate(field.formula, known, shapes), f"{kind} ({field.formula})"
         except FormulaError:
             return ABSENT  # a field that it needs has an error of its own
     if field.optional:

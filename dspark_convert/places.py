@@ -11,8 +11,8 @@ from dspark_convert.formula import FormulaError, evaluate
 from dspark_convert.jobs import Source
 from dspark_convert.specs import Spec, TensorRule
 
-#: more experts are no layer of anything; llama.cpp ends at 512
-MAX_STACK = 4096
+#: llama.cpp's LLAMA_MAX_EXPERTS
+MAX_STACK = 1024
 
 
 @dataclass(frozen=True)

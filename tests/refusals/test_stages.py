@@ -200,6 +200,12 @@ CASES = [
         (("dspark_markov_rank", 512),),
     ),
     Case(
+        "a name that counts to stages without end",
+        (put("mtp.999999999.norm.weight", "BF16", 4096),),
+        (("config-value", "the tensors (numbered('mtp.{layer}.'))"),),
+        ("is 1000000000, expected an integer from 1 to 32",),
+    ),
+    Case(
         "another router",
         (),
         (("config-unsupported", "scoring_func"),),
