@@ -38,6 +38,7 @@ def read_stages(keys: Keys) -> DeepSeek4 | None:
         "sinkhorn_iterations": keys.number("hyper_connection.sinkhorn_iterations", ValueType.UINT32, required=True),
         "hyper_connection_epsilon": keys.number("hyper_connection.epsilon", ValueType.FLOAT32, required=True),
     }
+    keys.uniform("swiglu_clamp_shexp", ValueType.FLOAT32, FLOATS, required=False)
     keys.number("expert_gating_func", ValueType.UINT32, required=True)
     keys.number("attention.sliding_window", ValueType.UINT32, required=True)
     _tell_unread_scaling(keys)

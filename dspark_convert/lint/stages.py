@@ -13,6 +13,7 @@ from dspark_convert.draft import DeepSeek4, Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.lint.contract import MAX_LAYERS
 from dspark_convert.words import shown
 
 AGAIN = "correct the checkpoint's config and convert again"
@@ -82,9 +83,10 @@ def _attention(file: GGUFFile, draft: Draft, stage: DeepSeek4) -> Iterator[Findi
         if not rank:
             yield error("lora-rank", f"attention.{name}", "the rank is 0: nothing would pass through.", AGAIN)
     ratios = _value(file, "attention.compress_ratios", ())
-    if isinstance(ratios, list) and any(ratios[: draft.n_layer]):  # a single number is not read
-        told = shown(ratios[: draft.n_layer])
-        message = f"the compression ratios are {told}; stages are not compressed, and llama.cpp takes 0 only."
+    if not isinstance(ratios, list):
+        return  # a single number is not read
+    if any(ratios[: draft.n_layer]) or len(ratios) > MAX_LAYERS:
+        message = f"the compression ratios are {shown(ratios)}; a 0 a stage is what llama.cpp takes."
         yield error("compress-ratios", "attention.compress_ratios", message, AGAIN)
 
 
@@ -107,8 +109,9 @@ def _clamps(file: GGUFFile, stage: DeepSeek4) -> Iterator[Finding]:
         message = f"the experts' limit is {limit:g}, which llama.cpp takes for none; 10 is published."
         yield warning("swiglu-clamp", "swiglu_clamp_exp", message, AGAIN)
     shared = _value(file, "swiglu_clamp_shexp", limit)
-    values = list(shared) if isinstance(shared, Sequence) and not isinstance(shared, str) else [shared]
-    if any(value != limit for value in values):
+    if isinstance(shared, list):
+        shared = shared[0] if shared else limit  # of others the dialect told
+    if shared != limit:
         message = f"the shared expert's limit is {shown(shared)}, that of the others {limit:g}."
         yield warning("swiglu-clamp", "swiglu_clamp_shexp", message, AGAIN)
 
@@ -122,4 +125,4 @@ def _head_types(file: GGUFFile) -> Iterator[Finding]:
 
 def _value(file: GGUFFile, name: str, default: object = None) -> object:
     value = file.metadata.get(f"{file.metadata['general.architecture']}.{name}", default)
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    return list(value[: MAX_LAYERS + 1]) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from dspark_convert.cli.describe import meaning_fields, run_command, value_text
 from dspark_convert.errors import DsparkError
 from dspark_convert.inspection import inspect_file
 from tests.draft_file import ARRAY, BOOL, F32, I32, STRING, TYPES, U32, DraftFile
+from tests.stage_file import StageFile
 
 VALUES = [
     (U32, 0),
@@ -52,11 +56,12 @@ def spoil(file: DraftFile, rng: random.Random) -> None:
             del file.tensors[rng.choice(list(file.tensors))]
 
 
-def test_spoilt_drafts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [DraftFile, StageFile])
+def test_spoilt_drafts(tmp_path: Path, make: Callable[[], DraftFile]) -> None:
     rng = random.Random(17)
     seen: set[str] = set()
     for _ in range(400):
-        file = DraftFile()
+        file = make()
         # Small values tables only: what is tested here is not the reading of numbers.
         file.data = {name: bytes(32) for name in file.tensors}
         spoil(file, rng)
