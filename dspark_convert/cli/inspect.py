@@ -48,7 +48,7 @@ def inspect(
             verdicts = _compare(out, path, sha256)
         told = [verdict.finding for verdict in verdicts if not verdict.matches]
         try:
-            with out.progress("reading", path.stat().st_size if deep and path.is_file() else 0) as advance:
+            with out.progress("reading", _size(path) if deep else 0) as advance:
                 inspection = inspect_file(path, deep=deep, advance=advance)
         except InputError as fault:
             raise InputError(str(fault), findings=(*told, *fault.findings)) from fault
@@ -76,8 +76,15 @@ def _compare(out: Output, path: Path, sha256: str | None) -> list[Verdict]:
     if sha256 is not None and len(paths) > 1:
         raise UsageError(f"{path} is one of {len(paths)} parts, and --sha256 is of one file; use --verify-hash.")
     expected = None if sha256 is None else parse_hash(sha256)
-    with out.progress("hashing", sum(each.stat().st_size for each in paths if each.is_file())) as advance:
+    with out.progress("hashing", _size(path)) as advance:
         return [verify(each, expected, advance) for each in paths]
+
+
+def _size(path: Path) -> int:
+    """Bytes of all files that are read for ``path``."""
+    from dspark_convert.ggufio.split import named_set
+
+    return sum(part.stat().st_size for part in named_set(path) if part.is_file())
 
 
 def _show(out: Output, inspection: Inspection, verdicts: Sequence[Verdict], *, tensors: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_convert.errors import InputError, UsageError
+from dspark_convert.ggufio.split import named_set
 from dspark_convert.runtime import DEFAULT_MAX_TOKENS, DEFAULT_TIMEOUT
 from dspark_convert.runtime.guard import Outcome, run_job
 from dspark_convert.runtime.library import Library, find_library
@@ -94,7 +95,7 @@ def validate(
 
 def memory_limit(files: Sequence[Path]) -> int:
     """Bytes that llama.cpp may allocate beside the mapped files: enough to hold all weights twice and more."""
-    return 2 * sum(path.stat().st_size for path in files) + 8 * 10**9
+    return 2 * sum(part.stat().st_size for path in files for part in named_set(path)) + 8 * 10**9
 
 
 def default_prompts() -> list[str]:

@@ -155,7 +155,7 @@ class TestVerify:
     )
     def test_what_is_no_sidecar(self, path: Path, data: bytes) -> None:
         sidecar_of(path).write_bytes(data)
-        with pytest.raises(InputError, match=r"holds no SHA-256 for o\.gguf; expected is a line of 64"):
+        with pytest.raises(InputError, match=r"holds no SHA-256 for o\.gguf; a line of 64"):
             verify(path)
 
     def test_others_sidecars_are_read_too(self, path: Path) -> None:
