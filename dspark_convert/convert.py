@@ -66,7 +66,9 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     Raises UsageError, InputError (with all findings) or EnvironmentFault; nothing was written then.
     """
     _require_model(request.model)
-    if request.target_dir is None and request.target_gguf is None and _is_in_target(request.model):
+    sink = sink or Silent()
+    survey = survey_model(request.model, sink)
+    if request.target_dir is None and request.target_gguf is None and _is_in_target(request.model, survey):
         request = replace(request, target_dir=request.model)
     if request.options.tokenizer_pre is not None and request.target_dir is None:
         raise UsageError("--tokenizer-pre names the pre-tokenizer of --target-model-dir; a GGUF brings its own name.")
@@ -78,10 +80,8 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     taken = request.force or request.split_max_size is not None
     if request.outfile is not None and not _is_directory(request.outfile) and not dry_run:
         check_output(request.outfile, [], taken)
-    sink = sink or Silent()
     request = replace(request, target_dir=local_target(request.target_dir, sink))
     target = open_target(request)
-    survey = survey_model(request.model, sink)
     if survey is None:
         plan = plan_for_directory(request.model, target, request.options)
     else:
@@ -100,8 +100,10 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     return Prepared(plan, path, request.model, tuple(inputs), survey)
 
 
-def _is_in_target(model: Path) -> bool:
-    """Whether the directory is the target's own, the draft's tensors among its, and has the tokenizer."""
+def _is_in_target(model: Path, survey: Survey | None) -> bool:
+    """Whether the checkpoint is the target's own, the draft's tensors among its, and has the tokenizer."""
+    if survey is not None:
+        return "tokenizer.json" in survey.repository.files and holds_target(survey.config)
     if not (model / "tokenizer.json").is_file() or not (model / "config.json").is_file():
         return False
     return holds_target(read_config(model, "the draft"))

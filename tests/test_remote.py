@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoints import Pair
+from tests.checkpoints import Pair, read_tensors
 from tests.conftest import Convert
 from tests.hub_place import REPO, HubPlace, repository_of
 from tests.hub_server import COMMIT, Reply
@@ -60,6 +60,33 @@ def test_dry_run_fetches_headers_only(stocked: HubPlace, clone: Path, pair: Pair
     (found,) = [f for f in ended_findings(convert, pair) if f["rule"] == "hub-fetch"]
     assert "bytes to fetch" in found["message"]
     assert not list(stocked.snapshot.glob("*.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def deepseek4(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target with its draft inside, in five shards, as `hf download` would leave it."""
+    from fixtures.deepseek4 import make_deepseek4
+
+    root = tmp_path_factory.mktemp("v4") / f"models--{REPO.replace('/', '--')}" / "snapshots" / COMMIT
+    return make_deepseek4(root)
+
+
+def test_a_draft_inside_its_target(deepseek4: Path, hub: HubPlace, convert: Convert) -> None:
+    """Only its own bytes are fetched, and the tokenizer that lies there too."""
+    hub.server.files = repository_of(deepseek4)
+    assert convert(deepseek4, "-o", "local.gguf").code == 0
+    ended = convert(REPO, "-o", "hub.gguf")
+    assert (ended.code, Path("hub.gguf").read_bytes()) == (0, Path("local.gguf").read_bytes())
+    shards = {name: data for name, data in hub.server.files.items() if name.endswith(".safetensors")}
+    needed = sum(
+        len(tensor.data)
+        for path in deepseek4.glob("*.safetensors")
+        for name, tensor in read_tensors(path).items()
+        if name.startswith("mtp.")
+    )
+    heads = 3 * (1 << 16)  # as much is asked for before a header's length is known
+    assert needed < hub.server.sent(*shards) <= needed * 1.01 + heads
+    assert {asked.name for asked in hub.server.log} & set(shards) == set(sorted(shards)[2:])
 
 
 def ended_findings(convert: Convert, pair: Pair) -> list[dict[str, str]]:

@@ -63,6 +63,10 @@ class Survey:
     shards_in_all: int
 
     @property
+    def config(self) -> dict[str, Any]:
+        return read_object((self.directory or self.repository.cache.snapshot) / "config.json")
+
+    @property
     def nbytes(self) -> int:
         """Of the needed tensors."""
         return sum(shard.nbytes for shard in self.shards)
