@@ -150,6 +150,7 @@ def write(
     request: Request,
     *,
     threads: int | None = None,
+    library: Path | None = None,
     hashing: Hashing | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Written:
@@ -165,6 +166,7 @@ def write(
         force=request.force,
         strict=request.strict,
         threads=threads,
+        library=library,
         hashing=hashing or Hashing(),
         split_max_size=request.split_max_size,
         keep=prepared.inputs,

@@ -77,7 +77,9 @@ def convert(
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Prompts for --verify, one a line (default: built-in texts).")
     ] = None,
-    lib: Annotated[Path | None, typer.Option(metavar="PATH", help="llama.cpp library for --verify.")] = None,
+    lib: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="llama.cpp library for --verify and for the k-quants.")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, max=256, metavar="N", help="Threads (default: the cores, at most 8).")
     ] = None,
@@ -108,8 +110,11 @@ def convert(
         raise UsageError("--verify needs a written file, --dry-run writes none: leave one of them out.")
     if verify and dialect == "dspark":
         raise UsageError("--verify cannot run the dspark dialect, which no released llama.cpp loads: leave it out.")
-    if (prompts is not None or lib is not None) and not verify:
-        raise UsageError("--prompts and --lib are for --verify: add it, or leave them out.")
+    if prompts is not None and not verify:
+        raise UsageError("--prompts is for --verify: add it, or leave it out.")
+    quantiser = None if lib is None else _quantiser(lib, outtype, experts)
+    if lib is not None and quantiser is None and not verify:
+        raise UsageError("--lib is for --verify and for types that ggml has to make (q4_k): add one, or leave it out.")
     texts = _ready_to_verify(prompts, lib) if verify else None
     overrides = {"mask_token_id": mask_token_id, "sample_from_anchor": sample_from_anchor}
     options = Options(
@@ -141,7 +146,7 @@ def convert(
             done = written
 
         hashing = Hashing(files=json, tensors=tensor_hashes, sidecar=sha256)
-        result = write(prepared, request, threads=threads, hashing=hashing, progress=progress)
+        result = write(prepared, request, threads=threads, library=quantiser, hashing=hashing, progress=progress)
     out.findings(result.findings)
     report = None
     findings = [*prepared.plan.findings, *result.findings]
@@ -163,6 +168,14 @@ def convert(
         show_report(out, report)
     out.json(_document(prepared, findings, result, report))
     return 0 if report is None or report.passed else 1
+
+
+def _quantiser(lib: Path, *types: str) -> Path | None:
+    """The ggml library in ``lib`` if one of ``types`` (as the options name them) needs one."""
+    from dspark_convert.tensors.ggml_quants import find_library
+    from dspark_convert.tensors.quantize import NEED_LIBRARY
+
+    return find_library(lib) if {ggml_type.name.lower() for ggml_type in NEED_LIBRARY} & {*types} else None
 
 
 def _ready_to_verify(prompts: Path | None, lib: Path | None) -> list[str] | None:

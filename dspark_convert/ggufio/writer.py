@@ -90,6 +90,7 @@ def write(
     force: bool = False,
     strict: bool = False,
     threads: int | None = None,
+    library: Path | None = None,
     hashing: Hashing = Hashing(),
     split_max_size: int | None = None,
     keep: Iterable[Path] = (),
@@ -100,7 +101,8 @@ def write(
     A file larger than ``split_max_size`` bytes becomes a set (``split.part_path``). ``keep`` are files that
     the output must not replace, beside those of the jobs. ``progress`` is called with the bytes done and
     the bytes in all. ``path`` is taken literally; a symbolic link there is replaced, not followed. The
-    caller turns SIGTERM into an exception if the temporary files are to be removed then. The bytes depend
+    caller turns SIGTERM into an exception if the temporary files are to be removed then. ``library`` is
+    ggml's, for the types that need one (by default what is installed). The bytes depend
     on ``metadata``, ``jobs`` and ``split_max_size`` alone.
 
     Raises UsageError if ``path`` cannot be the output, exists without ``force`` or is being written, or
@@ -131,7 +133,7 @@ def write(
             with output_faults(part.path):
                 partial.create(part.nbytes)
         for part, partial in zip(parts, partials, strict=True):
-            file, filled = _write_part(part, partial, check, hashing, threads, advance)
+            file, filled = _write_part(part, partial, check, hashing, threads, library, advance)
             files.append(file)
             zero += filled.findings
             done += part.nbytes
@@ -176,6 +178,7 @@ def _write_part(
     check: NonFinite,
     hashing: Hashing,
     threads: int | None,
+    library: Path | None,
     advance: Callable[[int], None],
 ) -> tuple[WrittenFile, Filled]:
     digest = hashlib.sha256(part.header) if hashing.files or hashing.sidecar else None
@@ -189,6 +192,7 @@ def _write_part(
         part.jobs,
         part.offsets,
         threads=threads,
+        library=library,
         digest=digest,
         tensor_digests=hashing.tensors,
         check=check,
@@ -213,7 +217,7 @@ def _refuse_values(path: Path, check: NonFinite, zero: Sequence[Finding], strict
             findings=findings,
         )
     if zero and strict:
-        raise InputError(f"{path} was not written: matrices are all zero.", findings=zero)
+        raise InputError(f"{path} was not written: matrices are all zero, or not exact in BF16.", findings=zero)
 
 
 def _stamp(source: Path) -> Stamp:
