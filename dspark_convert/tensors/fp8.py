@@ -82,7 +82,7 @@ def inexact_in_bf16(codes: Bytes, scales: Bytes, tile: tuple[int, int], first_ro
     """
     count = 0
     for rows, factors in _tile_rows(codes, scales, tile, first_row):
-        if factors.min() < EXACT_SCALES.start or np.any((factors >= EXACT_SCALES.stop) & (factors < NAN_SCALE)):
+        if factors.min() < EXACT_SCALES.start or factors.max() >= EXACT_SCALES.stop:
             count += int(np.count_nonzero(_inexact_table()[factors.astype(np.uint16) << 8 | codes[rows]]))
     return count
 
