@@ -12,7 +12,7 @@ from dspark_convert.findings import info
 from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_checkpoint
 from dspark_convert.source.hub_id import HubId, parse_hub_id
-from dspark_convert.specs import needed_tensors
+from dspark_convert.specs import choose_tensors, needed_tensors
 from dspark_convert.target import Target
 
 if TYPE_CHECKING:
@@ -60,6 +60,6 @@ def plan_for_survey(survey: Survey, target: Target | None = None, options: Optio
     """The plan of a conversion before its tensors are fetched, and the finding that says how much that is."""
     from dspark_convert.source.hub import open_survey
 
-    plan = plan_for_checkpoint(open_survey(survey), target, options)
+    plan = plan_for_checkpoint(open_survey(survey, choose_tensors), target, options)
     told = info("hub-fetch", survey.repository.id.repo, f"{survey}.")
     return replace(plan, findings=(told, *plan.findings))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dspark_convert.errors import InputError
-from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
+from dspark_convert.source.checkpoint import Checkpoint, Needs, open_checkpoint
 from dspark_convert.source.hub_cache import save
 from dspark_convert.source.hub_fetch import fetch_shards
 from dspark_convert.source.hub_files import (
@@ -139,10 +139,13 @@ def _index(weight_map: dict[str, str], shards: Iterable[Shard]) -> bytes:
     return json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=1).encode()
 
 
-def open_survey(survey: Survey) -> Checkpoint:
-    """The checkpoint as it will be; of the tensors only names, types and shapes can be read."""
+def open_survey(survey: Survey, needs: Needs) -> Checkpoint:
+    """The checkpoint as it will be; of the tensors only names, types and shapes can be read.
+
+    ``needs`` as in ``open_checkpoint``.
+    """
     if survey.directory is not None:
-        return open_checkpoint(survey.directory)
+        return open_checkpoint(survey.directory, needs=needs)
     snapshot = survey.repository.cache.snapshot
     with tempfile.TemporaryDirectory() as scratch:
         # The directories' names tell the checkpoint's origin (source/provenance.py).
@@ -155,7 +158,7 @@ def open_survey(survey: Survey) -> Checkpoint:
             (root / survey.index[0]).write_bytes(survey.index[1])
         for shard in survey.shards:
             (root / shard.name).write_bytes(shard.header)
-        opened = open_checkpoint(root, {shard.name: shard.compact_size for shard in survey.shards})
+        opened = open_checkpoint(root, {shard.name: shard.compact_size for shard in survey.shards}, needs)
     return replace(opened, root=Path(str(survey.repository.id)))
 
 

@@ -87,7 +87,7 @@ def test_metadata_is_kept(hub: HubPlace) -> None:
 def test_headers_alone(stocked: HubPlace) -> None:
     """What a dry run sees is what will be there, without its bytes."""
     found = survey(ID, only_mtp, Told())
-    opened = open_survey(found)
+    opened = open_survey(found, lambda config, names: (only_mtp(config, names), True))
     assert stocked.server.sent(THIRD, FOURTH) <= 2 * (1 << 16)
     assert not opened.fetched and opened.findings == () and str(opened.root) == REPO
     with pytest.raises(InputError):
