@@ -10,7 +10,7 @@ from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import FILE_TYPES, GGMLType
 
 #: the type that some matrix of a file with this ``general.file_type`` has
-TYPE_OF_FILE = {number: kind for kind, number in FILE_TYPES.items()}
+TYPE_OF_FILE = {number: kind for kind, number in FILE_TYPES.items()} | {38: GGMLType.MXFP4}
 
 
 def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:

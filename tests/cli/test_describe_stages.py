@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dspark_convert.cli.describe import meaning_fields, run_command
-from dspark_convert.inspection import inspect_file
+from dspark_convert.inspection import inspect_directory, inspect_file
+from fixtures.deepseek4 import make_deepseek4
 from tests.draft_file import U32
 from tests.stage_file import StageFile, published_flash, write_header
 
@@ -74,3 +75,13 @@ def test_json(flash: Path) -> None:
         "hyper_connection_epsilon": 0,
     }
     assert draft["rope"] == {"style": "norm", "dimension_count": 64, "freq_base": 10000.0, "scaling": None}
+
+
+def test_a_checkpoint_that_holds_the_target_too(tmp_path: Path) -> None:
+    inspection = inspect_directory(make_deepseek4(tmp_path / "v4", with_target=False))
+    fields = dict(meaning_fields(inspection))
+    assert fields["network"] == "deepseek4, 3 stages of 192, 8 heads of 32 over 1, experts of 64, context 1,024"
+    assert fields["experts"] == "3 of 8 and 1 shared, weights normed, times 1.5, clamped at 2.5"
+    assert fields["attention"] == "both ways within the block, a window of 8 in all stages, with sinks"
+    assert fields["RoPE"] == "neighbouring pairs (2i, 2i + 1), the last 16 of 32 dimensions, base 10,000"
+    assert run_command(inspection).startswith("dspark-convert ")

@@ -74,6 +74,7 @@ CASES: list[tuple[str, str, Change]] = [
     ("meaning-disagrees", "error", put(dspark__backbone=(STRING, "deepseek4"))),
     ("file-type", "warning", put(general__file_type=(U32, 0))),
     ("file-type", "warning", put(general__file_type=(U32, 1))),
+    ("file-type", "warning", put(general__file_type=(U32, 38))),
     ("rope-style", "error", put(dspark__rope_style=(STRING, "norm"))),
     ("block-size", "error", both("block_size", (U32, 0))),
     ("block-size", "error", both("block_size", (U32, 2**31))),

@@ -13,6 +13,9 @@ from dspark_convert.runtime.proof import Proof, why_not_compared
 from tests.runtime.stage_pairs import StagePair, make_stage_pair
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
 @pytest.fixture
 def pair(tmp_path: Path) -> StagePair:
     return make_stage_pair(tmp_path)

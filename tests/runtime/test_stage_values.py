@@ -24,6 +24,8 @@ from tests import stage_oracle
 from tests.oracle import Expected
 from tests.runtime.stage_pairs import StagePair, make_stage_pair
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Change = Callable[[Expected], object]
 
 UP, DOWN = "blk.1.ffn_up_exps.weight", "blk.1.ffn_down_exps.weight"

@@ -1,0 +1,70 @@
+"""A DeepSeek-V4 draft in llama.cpp computes what the PyTorch reference does, and a wrong rotation shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from dspark_convert.runtime.report import ValidationReport
+from dspark_convert.runtime.validation import validate
+from tests.oracle import Expected
+from tests.runtime.stage_pairs import StagePair, make_stage_pair
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PROMPTS = ["the cat sat on the mat and then it went home again", "once upon a time there was a little"]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> StagePair:
+    return make_stage_pair(tmp_path_factory.mktemp("stages"))
+
+
+def widen_experts(want: Expected) -> None:
+    """MXFP4 rounds the activations to 8 bits, over which the router changes its mind: F32 alone can be compared."""
+    for name, (kind, shape, data) in list(want.tensors.items()):
+        if kind == "MXFP4":
+            rows = np.frombuffer(data, np.uint8).reshape(shape[2], shape[1], -1)
+            values = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType.MXFP4)
+            want.tensors[name] = ("F32", shape, np.float32(values).tobytes())
+
+
+def turn_the_other_way(want: Expected) -> None:
+    """Queries and keys as if NeoX pairs were to rotate: of each head's last 16, neighbours come to stand 8 apart."""
+    widen_experts(want)
+    order = [*range(16), *range(16, 32, 2), *range(17, 32, 2)]
+    for name, (kind, shape, data) in list(want.tensors.items()):
+        if name.endswith(("attn_q_b.weight", "attn_kv.weight", "attn_kv_a_norm.weight")):
+            heads = np.frombuffer(data, np.float32).reshape(-1, 32, *reversed(shape[:-1]))
+            want.tensors[name] = (kind, shape, np.ascontiguousarray(heads[:, order]).tobytes())
+
+
+def run(pair: StagePair, draft: Path) -> ValidationReport:
+    return validate(draft, pair.target, reference=pair.directory, prompts=PROMPTS, max_tokens=8)
+
+
+def statuses(report: ValidationReport) -> dict[str, str]:
+    return {check.name: check.status for check in report.checks}
+
+
+def test_every_position_is_the_reference_s(pair: StagePair) -> None:
+    report = run(pair, pair.written("f32", widen_experts, "f32"))
+    found = statuses(report)
+    right = ("draft", "pair", "metadata", "values", "load", "drafting", "lossless", "features", "parity", "confidence")
+    assert {name: found[name] for name in right} == dict.fromkeys(right, "pass"), report.checks
+    assert report.parity is not None
+    assert report.parity.held is not None
+    assert [position.position for position in report.parity.held.positions] == [0, 1, 2, 3, 4]
+    assert all(position.relative < 2e-5 for position in report.parity.held.positions)
+
+
+def test_another_rotation_shows_at_every_position(pair: StagePair) -> None:
+    report = run(pair, pair.written("neox", turn_the_other_way, "f32"))
+    found = statuses(report)
+    assert (found["values"], found["parity"], found["metadata"]) == ("fail", "fail", "pass")
+    assert report.parity is not None
+    assert report.parity.held is not None
+    assert all(position.relative > 0.1 for position in report.parity.held.positions)
