@@ -155,14 +155,14 @@ def test_no_room_is_seen_before_writing(go: Convert, monkeypatch: pytest.MonkeyP
 
 def test_an_unreadable_config_is_told(pair: Pair, go: Convert, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may read everything, so the refusal comes from the file system's place."""
-    read_bytes = Path.read_bytes
+    open_path = Path.open
 
-    def deny(path: Path) -> bytes:
+    def deny(path: Path, *args: object, **options: object) -> object:
         if path == pair.draft / "config.json":
             raise PermissionError(13, "Permission denied", str(path))
-        return read_bytes(path)
+        return open_path(path, *args, **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(Path, "read_bytes", deny)
+    monkeypatch.setattr(Path, "open", deny)
     ended = go()
     assert ended.code == 3
     assert "config.json cannot be read: Permission denied" in ended.err
