@@ -89,7 +89,7 @@ def measure(model: Model, root: Path, types: list[str]) -> Iterator[tuple[str, l
     write_target_gguf(model.target_dir, target := root / "target.gguf")
     options = Options(outtype="f32", dialect="dflash", shared_tensors="include")
     request = Request(model.draft_dir, model.target_dir, None, root / "draft.gguf", options, force=True)
-    draft = write(prepare(request), force=True).path
+    draft = write(prepare(request), request).path
     for name in types:
         if model.name == "trained" and name.endswith("_K"):
             continue  # its rows of 128 do not fill a block of 256

@@ -1,0 +1,1 @@
+"""Measures the conversion and the tolerances; not installed."""
