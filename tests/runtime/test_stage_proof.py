@@ -12,7 +12,6 @@ from dspark_convert.errors import InputError
 from dspark_convert.runtime.proof import Proof, why_not_compared
 from tests.runtime.stage_pairs import StagePair, make_stage_pair
 
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
