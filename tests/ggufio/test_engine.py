@@ -20,6 +20,7 @@ from dspark_convert.tensors.quantize import quantize
 from tests.ggufio.filling import START, as_f32, layout, run
 from tests.ggufio.writing import jobs
 from tests.tensors.jobs import job, numbers, source
+from tests.tensors.test_encoded import fp4, fp8
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -120,6 +121,43 @@ def test_a_slow_hash_holds_the_threads_back(tmp_path: Path, monkeypatch: pytest.
     run(tmp_path / "o", [made], threads=3, unit_bytes=256, digest=Slow())
     assert len(held) == 2 * 4000  # with the padding before each, mostly empty
     assert max(held) <= 256 * (3 + AHEAD)
+
+
+@pytest.mark.parametrize("encoding", ["plain", "fp8", "fp4"])
+@pytest.mark.parametrize("target", [GGMLType.F32, GGMLType.BF16, GGMLType.Q8_0, GGMLType.MXFP4, GGMLType.Q5_0])
+def test_what_waits_to_be_hashed_is_not_written_over(
+    tmp_path: Path, encoding: str, target: GGMLType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hashing begins when every reader has been used and none is free."""
+    rows = 30
+    if encoding == "plain":
+        made = Source(source(tmp_path / "w", numbers("BF16", (rows, 96)), "BF16"))
+    else:
+        made, _ = (fp8 if encoding == "fp8" else fp4)(tmp_path, rows=rows)
+    pwrite, written, all_used = os.pwrite, [], threading.Event()
+
+    def counting(descriptor: int, data: memoryview, offset: int) -> int:
+        written.append(offset)
+        if len(written) == 2 + AHEAD:
+            all_used.set()
+        return pwrite(descriptor, data, offset)
+
+    class Late:
+        def __init__(self) -> None:
+            self.digest = hashlib.sha256()
+
+        def update(self, data: bytes | memoryview) -> None:
+            assert all_used.wait(30)
+            self.digest.update(data)
+
+        def hexdigest(self) -> str:
+            return self.digest.hexdigest()
+
+    monkeypatch.setattr(os, "pwrite", counting)
+    late = Late()
+    run(tmp_path / "o", [TensorJob("o", target, (96, rows), (made,))], threads=2, unit_bytes=100, digest=late)
+    assert len(written) > 2 * (2 + AHEAD)
+    assert late.hexdigest() == hashlib.sha256((tmp_path / "o").read_bytes()[START:]).hexdigest()
 
 
 def test_matrices_of_zeros_are_told(tmp_path: Path) -> None:
