@@ -15,6 +15,9 @@ from benchmarks.rows import Row
 
 HEADS = ("", "peer: s / CPU-s / MB", "ours: s / CPU-s / MB", "`cat` / and fsync: s", "ratio", "must", "aim", "verdict")
 
+#: processes that wanted a core before the first run; with more the figures are those of a busy machine
+BUSY = 0.5
+
 
 @dataclass
 class Result:
@@ -143,14 +146,15 @@ def summary(document: dict[str, Any]) -> str:
 
 
 def machine_line(machine: dict[str, Any]) -> str:
+    busy = f", load average {machine['load']:.1f} before" if machine["load"] >= BUSY else ""
     return (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory'] / 1e9:.0f} GB, Linux {machine['kernel']}, "
-        f"{machine['filesystem']}, Python {machine['python']}; medians of {machine['runs']} runs in turns."
+        f"{machine['filesystem']}, Python {machine['python']}{busy}; medians of {machine['runs']} runs in turns."
     )
 
 
 def machine(work: Path, runs: int) -> dict[str, Any]:
-    """What the figures were measured on."""
+    """What the figures are measured on; to be called before anything is run."""
     info = Path("/proc/cpuinfo").read_text("utf-8")
     model = next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")), "")
     return {
@@ -160,6 +164,7 @@ def machine(work: Path, runs: int) -> dict[str, Any]:
         "kernel": platform.release().split("-")[0],
         "filesystem": _filesystem(work.resolve()),
         "python": platform.python_version(),
+        "load": os.getloadavg()[0],
         "runs": runs,
     }
 

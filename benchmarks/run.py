@@ -52,11 +52,12 @@ def main() -> int:
     work = options.work.resolve()
     check_space(work, rows)
     bench = Bench(work, _peer(options, work))
+    described = machine(work, options.runs)
     results = []
     for row in rows:
         results.append(result := run_row(row, bench, options.runs, keep=options.keep))
         print(" | ".join(cells(result.to_json())), flush=True)
-    document = {"machine": machine(work, options.runs), "rows": [result.to_json() for result in results]}
+    document = {"machine": described, "rows": [result.to_json() for result in results]}
     stem = options.out or work / "results"
     stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     stem.with_suffix(".md").write_text(table(document), "utf-8")

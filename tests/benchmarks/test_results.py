@@ -15,6 +15,7 @@ MACHINE = {
     "kernel": "6.1",
     "filesystem": "ext4",
     "python": "3.11.1",
+    "load": 0.1,
     "runs": 3,
 }
 
@@ -84,6 +85,7 @@ def test_the_table() -> None:
     )
     assert lines[5] == "| --help |  | 0.12 / 0.061 / 90 |  |  | 0.5 s | 0.3 s | speed: aim |"
     assert all(line.count("|") == len(HEADS) + 1 for line in lines[2:])
+    assert ", load average 3.5 before; medians" in table({"machine": MACHINE | {"load": 3.47}, "rows": []})
 
 
 def test_the_summary_has_the_conversions_that_ran() -> None:
