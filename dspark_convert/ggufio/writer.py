@@ -112,7 +112,7 @@ def write(
     """
     sources = sorted({ref.path for job in jobs for ref in job.refs})
     parts = lay_out(path, metadata, jobs, split_max_size)
-    old_hashes = _check_outputs(parts, [*sources, *keep], force)
+    old_hashes = _check_outputs(parts, [*sources, *keep], force, hashing)
     before = {source: _stamp(source) for source in sources}
     found = [*clear_leftovers(path, force), *other_sets(path, parts)]
     total = sum(part.nbytes for part in parts)
@@ -160,14 +160,16 @@ def write(
     return Written(tuple(files), (*found, *zero))
 
 
-def _check_outputs(parts: Sequence[Part], inputs: Sequence[Path], force: bool) -> list[Path]:
+def _check_outputs(parts: Sequence[Part], inputs: Sequence[Path], force: bool, hashing: Hashing) -> list[Path]:
     """The hash files of earlier outputs in the place of ``parts``, once all may be written."""
     old = []
     for part in parts:
         check_output(part.path, inputs, force)
         sidecar = sidecar_of(part.path)
-        if os.path.lexists(sidecar):
+        exists = os.path.lexists(sidecar)
+        if exists or hashing.sidecar:
             check_output(sidecar, inputs, force)
+        if exists:
             old.append(sidecar)
     return old
 

@@ -98,6 +98,15 @@ def test_a_hash_of_a_file_that_is_gone_needs_force(tmp_path: Path, hashing: Hash
     assert names(tmp_path) == {sidecar.name}
 
 
+def test_a_hash_whose_name_is_too_long_is_seen_before(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 245 + ".gguf")
+    with pytest.raises(UsageError, match="the name is too long"):
+        write(path, METADATA, jobs(tmp_path), hashing=ALL)
+    assert names(tmp_path) == set()
+    write(path, METADATA, jobs(tmp_path))
+    assert names(tmp_path) == {path.name}
+
+
 class TestVerify:
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:

@@ -94,7 +94,8 @@ class Killer:
 
 
 @pytest.fixture(params=[None, SPLIT], ids=["one", "split"])
-def killer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killer]:
+def killer(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Killer]:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # in this process: it takes most of the time
     made = Killer(tmp_path, request.param)
     assert len(made.outputs) == (2 if request.param else 1)
     with made.process:
@@ -130,7 +131,7 @@ def test_other_signals_at_random_moments_leave_nothing(killer: Killer, number: s
     generator = random.Random(int(number))
     whole = killer.duration()
     stopped = 0
-    while stopped < 20:
+    while stopped < (8 if killer.split else 15):
         status = killer.run(number, delay=generator.uniform(0, whole))
         assert killer.check() in ("old", "new")
         assert not [name for name in names(killer.directory) if name.startswith(".")]
