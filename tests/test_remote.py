@@ -136,6 +136,15 @@ def status(code: int, error: str = "") -> Callable[[Reply], Reply]:
         (lambda _reply: Reply(200, {}, b"<html>"), "", 4, "see whether HF_ENDPOINT is right"),
         (lambda _reply: Reply(200, {}, b'{"id": "a", "siblings": []}'), "", 4, "without its commit"),
         (lambda _reply: Reply(200, {}, b'{"id": "a", "sha": "../../x", "siblings": []}'), "", 4, "without its commit"),
+        (lambda _reply: Reply(200, {}, b'{"id": "a", "sha": 5, "siblings": []}'), "", 4, "without its commit"),
+        (
+            lambda _reply: Reply(
+                200, {}, f'{{"id": "a", "sha": "{COMMIT}", "siblings": [{{"rfilename": 5}}]}}'.encode()
+            ),
+            "",
+            4,
+            "without its commit or its files' sizes",
+        ),
         (lambda _reply: Reply(200, {}, b"[]"), "", 4, "see whether HF_ENDPOINT is right"),
     ],
 )

@@ -115,6 +115,8 @@ def survey(hub_id: HubId, needed: Needed, sink: Sink) -> Survey:
     if index is None:
         heads = {name: read_head(repository, name, sink.note) for name in weights}
         claims = {ref.name: name for name, (refs, _) in heads.items() for ref in refs}
+        if len(claims) < sum(len(refs) for refs, _ in heads.values()):
+            raise InputError(f"{hub_id} has no index, and its shards hold tensors of one name twice.")
     else:
         claims = checked_claims(index[1], repository)
     names = needed(config, claims)
@@ -129,6 +131,10 @@ def survey(hub_id: HubId, needed: Needed, sink: Sink) -> Survey:
         if len(taken) < len(by_shard[name]):
             lost = min(by_shard[name] - {ref.name for ref in taken})
             raise InputError(f"the index of {hub_id} says that tensor {lost!r} stands in {name}, which is not so.")
+        stray = [ref.name for ref in refs if claims.get(ref.name) != name]
+        if stray:
+            message = f"tensor {stray[0]!r} stands in {name}, and the index of {hub_id} does not list it there."
+            raise InputError(message)
         shards.append(make_shard(name, repository.files[name], taken, metadata))
     written = None if index is None else (index[0], _index({name: claims[name] for name in names}, shards))
     return Survey(repository, None, tuple(shards), written, len(weights))

@@ -129,9 +129,10 @@ def _ask(hub_id: HubId, note: Callable[[str], None]) -> tuple[str, dict[str, int
             break
         except Transient as fault:
             patience.wait(fault)
-    commit = info.sha or ""
-    files = {file.rfilename: file.size for file in info.siblings or () if type(file.size) is int and file.size >= 0}
-    if not _COMMIT.fullmatch(commit) or len(files) != len(info.siblings or ()):
+    commit = str(info.sha)
+    listed = [(file.rfilename, file.size) for file in info.siblings or ()]
+    files = {name: size for name, size in listed if isinstance(name, str) and type(size) is int and size >= 0}
+    if not _COMMIT.fullmatch(commit) or len(files) != len(listed):
         raise EnvironmentFault(
             f"{constants.ENDPOINT} lists {hub_id} without its commit or its files' sizes; "
             "see whether HF_ENDPOINT is right."

@@ -186,6 +186,20 @@ def test_index_with_a_missing_shard(stocked: HubPlace) -> None:
         fetched()
 
 
+def test_index_that_lacks_a_tensor(stocked: HubPlace) -> None:
+    name = "model.safetensors.index.json"
+    stocked.server.files[name] = stocked.server.files[name].replace(b'"mtp.1.w"', b'"layers.9.w"')
+    with pytest.raises(InputError, match=r"tensor 'mtp\.1\.w' stands in .* does not list it there"):
+        fetched()
+
+
+def test_tensor_twice_without_an_index(stocked: HubPlace) -> None:
+    del stocked.server.files["model.safetensors.index.json"]
+    stocked.server.files["other.safetensors"] = stocked.server.files[FOURTH]
+    with pytest.raises(InputError, match="tensors of one name twice"):
+        fetched()
+
+
 def test_index_that_is_wrong_about_a_tensor(stocked: HubPlace) -> None:
     name = "model.safetensors.index.json"
     stocked.server.files[name] = stocked.server.files[name].replace(b'"mtp.1.w"', b'"mtp.9.w"')
