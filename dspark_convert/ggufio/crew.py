@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dspark_convert.errors import EnvironmentFault
 from dspark_convert.ggufio.digests import Digests
 from dspark_convert.ggufio.output import output_faults
 from dspark_convert.ggufio.writeback import Writeback
@@ -70,8 +71,7 @@ class Crew:
         if digests is not None:
             crew.append(threading.Thread(target=self._hash_all, args=(digests,)))
         try:
-            for thread in crew:
-                thread.start()
+            _start(crew)
             for thread in crew:
                 while thread.is_alive():
                     thread.join(TICK_SECONDS)
@@ -177,3 +177,11 @@ class Crew:
         with self._changed:
             self._changed.wait_for(known)
             return None if self._stop else self._to_hash.pop(serial, None)
+
+
+def _start(crew: list[threading.Thread]) -> None:
+    try:
+        for thread in crew:
+            thread.start()
+    except RuntimeError:
+        raise EnvironmentFault(f"the system lets no {len(crew)} threads start; use fewer with --threads.") from None

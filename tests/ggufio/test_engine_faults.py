@@ -94,6 +94,20 @@ def test_a_fault_of_our_own_in_a_thread_is_not_lost(tmp_path: Path, monkeypatch:
         run(tmp_path / "o", [many(tmp_path)], threads=4)
 
 
+def test_threads_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, []
+
+    def two_at_most(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", two_at_most)
+    with pytest.raises(EnvironmentFault, match="lets no 5 threads start; use fewer with --threads"):
+        run(tmp_path / "o", [many(tmp_path, 4000)], threads=5, unit_bytes=256)
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_fault_while_hashing_ends_all(tmp_path: Path, threads: int) -> None:
     class Failing:
