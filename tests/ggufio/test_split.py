@@ -15,6 +15,7 @@ from dspark_convert.ggufio.split import lay_out, parse_size
 from dspark_convert.ggufio.types import KV, GGMLType, ValueType, u32
 from dspark_convert.ggufio.writer import Hashing, write
 from dspark_convert.jobs import TensorJob
+from dspark_convert.target import open_target_gguf
 from tests.ggufio.writing import METADATA, jobs, names
 
 #: bytes: a file for the metadata, then files of one, two and three tensors
@@ -254,3 +255,14 @@ class TestReading:
         assert names(tmp_path) == {
             name for file in written.files for name in (file.path.name, f"{file.path.name}.sha256")
         }
+
+    def test_a_split_target_is_seen_whole(self, tmp_path: Path) -> None:
+        """Its head lies in another part than its metadata: it is not tied."""
+        made = [small("token_embd.weight"), small("output.weight")]
+        metadata = [KV("general.architecture", ValueType.STRING, "qwen3")]
+        written = write(tmp_path / "target.gguf", metadata, made, split_max_size=1_500)
+        assert len(written.files) == 2
+        assert open_target_gguf(written.path).tied is False
+        assert open_target_gguf(written.path).damage == ()
+        written.files[1].path.unlink()
+        assert [finding.rule for finding in open_target_gguf(written.path).damage] == ["split-file"]
