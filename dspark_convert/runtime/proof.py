@@ -179,7 +179,8 @@ class Proof:
         if any(tap not in self._offered for tap in self.facts.taps):
             return judge_parity(parity, "the target does not offer the layers that the checkpoint taps"), parity
         try:
-            held, *unrounded = compare_blocks(self._with_progress(recordings, on_phase), self._references())
+            blocks = self._with_progress(recordings, on_phase)
+            held, *unrounded = compare_blocks(blocks, self._references(), typical=parity.typical)
         except ValueError as fault:
             return judge_parity(parity, f"it cannot be computed: {fault}"), parity
         parity.held, parity.unrounded = held, unrounded[0] if unrounded else None
