@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dspark_convert.document import plain
-from dspark_convert.runtime.noise import EXACT, Tolerance
+from dspark_convert.runtime.noise import Tolerance
 from dspark_convert.runtime.parity import Comparison, Feature
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.suspects import Evidence, describe_taps, find_suspects
@@ -37,11 +37,6 @@ class Parity:
     held: Comparison | None = None
     unrounded: Comparison | None = None
     suspects: list[str] = field(default_factory=list)
-
-    @property
-    def typical(self) -> bool:
-        """Whether the median block is judged: of rounded numbers a router may choose other experts."""
-        return self.facts.stages is not None and self.tolerance is not EXACT
 
     def to_json(self) -> dict[str, Any]:
         """The ``parity`` object of ``dspark-validate/1``; figures that are not finite are null."""
@@ -123,9 +118,13 @@ def _judge_logits(parity: Parity, held: Comparison) -> Check:
     right = worst <= tolerance.logits
     found = "are the checkpoint's to within" if right else "differ from the checkpoint's by up to"
     text = (
-        f"{held.blocks} blocks {found} {worst:.2g} of the logits' deviation{' in the median' if parity.typical else ''}"
+        f"{held.blocks} blocks {found} {worst:.2g} of the logits' deviation"
         f" ({tolerance.logits:.2g} is allowed for {tolerance.type_name})"
     )
+    if parity.facts.stages is not None:
+        text += f", half of them to within {held.middle:.2g}"
+    if held.followed:
+        text += f", {held.followed} with another expert where two were as good as equal (by up to {held.margin:.2g})"
     if parity.unrounded:
         cost = max(position.relative for position in parity.unrounded.positions)
         text += f", {cost:.2g} from what it is without the file's rounding"
@@ -143,8 +142,7 @@ def _judge_confidence(parity: Parity, held: Comparison) -> Check:
         if parity.facts.has_confidence_head:
             return Check("confidence", "fail", "the checkpoint has a confidence head, but the file gives no confidence")
         return Check("confidence", "pass", "the checkpoint has no confidence head")
-    most = "in the median by" if parity.typical else "by at most"
-    text = f"differs from the checkpoint's {most} {apart:.2g} ({allowed:.2g} is allowed)"
+    text = f"differs from the checkpoint's by at most {apart:.2g} ({allowed:.2g} is allowed)"
     if apart <= allowed:
         return Check("confidence", "pass", text)
     logits_agree = all(position.relative <= parity.tolerance.logits for position in held.positions)
