@@ -179,8 +179,7 @@ class Proof:
         if any(tap not in self._offered for tap in self.facts.taps):
             return judge_parity(parity, "the target does not offer the layers that the checkpoint taps"), parity
         try:
-            blocks = self._with_progress(recordings, on_phase)
-            held, *unrounded = compare_blocks(blocks, self._references(), parity.tolerance)
+            held, *unrounded = compare_blocks(self._with_progress(recordings, on_phase), self._references())
         except ValueError as fault:
             return judge_parity(parity, f"it cannot be computed: {fault}"), parity
         parity.held, parity.unrounded = held, unrounded[0] if unrounded else None
@@ -193,9 +192,7 @@ class Proof:
 
         values = self._values
         load = partial(Reference.load, self._directory, float32_angles=True, window_by_distance=True)
-        # Where rounding decides which experts are taken, it has to be the same on both sides.
-        inputs = values.inputs if self.facts.stages else {}
-        found = [load(embed=values.embed, head=values.head, weights=values.held, roundings=inputs)]
+        found = [load(embed=values.embed, head=values.head, weights=values.held)]
         if values.rounded:
             embed = None if EMBED in self._tensors else values.embed
             head = None if HEAD in self._tensors else values.head
