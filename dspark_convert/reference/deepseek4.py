@@ -5,11 +5,15 @@ values too, a low-rank output projection in groups, and experts, between hyper-c
 trailing dimensions of queries and keys in neighbouring pairs; since values are rotated keys, what attention
 puts out is turned back. DeepSeek's code rounds activations to FP8 on the way, as its training did: not here.
 
+Where two experts are as good as equal, rounding decides which of them is taken, and what is computed is another
+thing from there on. So a stage says how near it was, and takes the other one where it is asked to.
+
 Shapes: n tokens, m keys, hidden, heads, d (numbers a head), copies (residual streams).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -31,19 +35,25 @@ class Stage:
     facts: StageFacts
 
     def __call__(
-        self, streams: torch.Tensor, positions: torch.Tensor, context: torch.Tensor, sees: torch.Tensor
-    ) -> torch.Tensor:
-        """[n, copies, hidden] at ``positions`` -> the same behind the stage.
+        self,
+        streams: torch.Tensor,
+        positions: torch.Tensor,
+        context: torch.Tensor,
+        sees: torch.Tensor,
+        swapped: Collection[int] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """[n, copies, hidden] at ``positions`` -> the same behind the stage, and the margins of ``route`` [n].
 
         ``context`` [m - n, hidden] are the target's features at positions 0 and on; ``sees`` [n, m]: which of
-        the keys, the context's before the block's own, a token looks at.
+        the keys, the context's before the block's own, a token looks at; ``swapped``: see ``route``.
         """
         mixer = self.mixer("attn")
         h = self.norm(mixer.read(streams), "attn_norm")
         keys = torch.cat((self.keys(context, torch.arange(len(context))), self.keys(h, positions)))
         streams = mixer.write(streams, self.attend(self.queries(h, positions), keys, positions, sees))
         mixer = self.mixer("ffn")
-        return mixer.write(streams, self.experts(self.norm(mixer.read(streams), "ffn_norm")))
+        out, margins = self.experts(self.norm(mixer.read(streams), "ffn_norm"), swapped)
+        return mixer.write(streams, out), margins
 
     def weight(self, name: str) -> torch.Tensor:
         return self.weights[f"mtp.{self.index}.{name}"]
@@ -89,23 +99,35 @@ class Stage:
         down = self.weight("attn.wo_a.weight").view(self.facts.o_groups, self.facts.o_lora_rank, -1)
         return self.linear(torch.einsum("ngi,gri->ngr", grouped, down).flatten(1), "attn.wo_b")
 
-    def experts(self, h: torch.Tensor) -> torch.Tensor:
-        """[n, hidden] -> [n, hidden]: the chosen experts, weighed, and the shared one."""
+    def experts(self, h: torch.Tensor, swapped: Collection[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
+        """[n, hidden] -> [n, hidden]: the chosen experts, weighed, and the shared one; and the margins [n]."""
         out = self.expert(h, "ffn.shared_experts")
-        chosen, shares = self.route(h)
+        chosen, shares, margins = self.route(h, swapped)
         for e in sorted({e for row in chosen.tolist() for e in row}):
             token, place = (chosen == e).nonzero(as_tuple=True)
             out[token] += shares[token, place].unsqueeze(-1) * self.expert(h[token], f"ffn.experts.{e}")
-        return out
+        return out, margins
 
-    def route(self, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The experts of each token and their shares, [n, used]. The bias takes part in the choice alone."""
+    def route(self, h: torch.Tensor, swapped: Collection[int] = ()) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The experts of each token and their shares, [n, used]. The bias takes part in the choice alone.
+
+        And the margins [n]: how far the last that is taken is before the next, in deviations of all experts'
+        scores. The tokens ``swapped`` take that next one in its place.
+        """
         affinities = functional.softplus(self.linear(h, "ffn.gate")).sqrt()
-        chosen = (affinities + self.weight("ffn.gate.bias")).topk(self.facts.n_expert_used, -1).indices
+        scores = affinities + self.weight("ffn.gate.bias")
+        used = self.facts.n_expert_used
+        best = scores.topk(min(used + 1, self.facts.n_expert), -1)
+        chosen = best.indices[:, :used].clone()
+        margins = torch.full((len(h),), torch.inf, dtype=scores.dtype)
+        if used < self.facts.n_expert:
+            margins = (best.values[:, used - 1] - best.values[:, used]) / scores.std(-1)
+            for token in swapped:
+                chosen[token, -1] = best.indices[token, used]
         shares = affinities.gather(-1, chosen)
         if self.facts.expert_weights_norm:
             shares = shares / shares.sum(-1, keepdim=True)
-        return chosen, shares * self.facts.expert_weights_scale
+        return chosen, shares * self.facts.expert_weights_scale, margins
 
     def expert(self, h: torch.Tensor, name: str) -> torch.Tensor:
         """SwiGLU whose gate is cut off above the limit, and whose other factor on both sides."""

@@ -17,24 +17,28 @@ from dspark_convert.ggufio.types import GGMLType
 
 @dataclass(frozen=True)
 class Tolerance:
-    """``logits``: largest difference over the logits' deviation; ``confidence``: largest difference, of 0…1."""
+    """``logits``: largest difference over the logits' deviation; ``confidence``: largest difference, of 0…1.
+
+    ``margin``: how near two experts have to be for rounding to decide between them, see ``choices``.
+    """
 
     type_name: str
     logits: float
     confidence: float
+    margin: float
 
 
 #: F32 has a round figure, ten times what was measured: mistakes make more. The others are three times
 #: the largest difference that was measured, rounded up
-EXACT = Tolerance("F32", 1e-4, 1e-5)
+EXACT = Tolerance("F32", 1e-4, 1e-5, 1e-4)
 TOLERANCES = {
     GGMLType.F32: EXACT,
-    GGMLType.F16: Tolerance("F16", 1e-2, 2e-3),
-    GGMLType.BF16: Tolerance("BF16", 9e-2, 1.2e-2),
-    GGMLType.Q8_0: Tolerance("Q8_0", 0.3, 5e-2),
+    GGMLType.F16: Tolerance("F16", 1e-2, 2e-3, 1e-2),
+    GGMLType.BF16: Tolerance("BF16", 9e-2, 1.2e-2, 5e-2),
+    GGMLType.Q8_0: Tolerance("Q8_0", 0.3, 5e-2, 0.1),
 }
 #: all other types; the k-quants' partner, one scale for 256 activations, is the coarsest
-COARSEST = Tolerance("types below 8 bits", 0.5, 8e-2)
+COARSEST = Tolerance("types below 8 bits", 0.5, 8e-2, 0.2)
 
 
 def tolerance_for(types: Iterable[GGMLType | int]) -> Tolerance:

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dspark_convert.errors import InputError
+from dspark_convert.runtime.choices import Compute, follow_choices, furthest
+from dspark_convert.runtime.noise import Tolerance
 from dspark_convert.runtime.recording import Recording
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dspark_convert.reference.draft import Reference
+    from dspark_convert.reference.draft import Block, Reference
     from dspark_convert.reference.target import TargetReference
+
+#: blocks that no choice of experts explains, before the search for one is given up
+MAX_UNEXPLAINED = 3
 
 
 @dataclass(frozen=True)
@@ -54,16 +60,25 @@ class Feature:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``blocks`` compared; ``confidence_max_abs`` is None if one side has no confidence."""
+    """``blocks`` compared; ``confidence_max_abs`` is None if one side has no confidence.
+
+    ``middle``: half of the blocks differ by no more, over their own deviation. In ``followed`` blocks llama.cpp
+    took another expert of two that were at most ``margin`` apart (``choices``).
+    """
 
     blocks: int
     positions: tuple[Position, ...]
     confidence_max_abs: float | None
+    middle: float = 0.0
+    followed: int = 0
+    margin: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {
             "positions": [asdict(position) for position in self.positions],
             "confidence_max_abs": self.confidence_max_abs,
+            "middle": self.middle,
+            "followed": {"blocks": self.followed, "margin": self.margin},
         }
 
 
@@ -92,33 +107,62 @@ class _Tally:
         return Position(number, self.max_abs, relative, self.agree / max(self.blocks, 1))
 
 
-def compare_blocks(recordings: Iterable[Recording], references: Sequence[Reference]) -> list[Comparison]:
+class _Sum:
+    """Everything that one reference's comparison adds up."""
+
+    def __init__(self, proposals: int) -> None:
+        self.tallies = [_Tally() for _ in range(proposals)]
+        self.confidence: float | None = None
+        self.furthest: list[float] = []
+        self.followed = self.unexplained = 0
+        self.margin = 0.0
+
+    def comparison(self) -> Comparison:
+        positions = tuple(tally.position(i) for i, tally in enumerate(self.tallies) if tally.blocks)
+        middle = float(np.median(self.furthest)) if self.furthest else 0.0
+        return Comparison(len(self.furthest), positions, self.confidence, middle, self.followed, self.margin)
+
+
+def compare_blocks(
+    recordings: Iterable[Recording], references: Sequence[Reference], tolerance: Tolerance
+) -> list[Comparison]:
     """Every recorded block against every reference; only positions that both sides draft are compared.
 
-    All references are of one checkpoint. Raises ValueError if a block does not fit it.
+    All references are of one checkpoint; the first one follows llama.cpp's choices of experts within ``tolerance``.
+    Raises ValueError if a block does not fit it.
     """
     facts = references[0].facts
-    proposals = facts.slots - facts.first_slot
-    tallies: list[list[_Tally]] = [[_Tally() for _ in range(proposals)] for _ in references]
-    confidence: list[float | None] = [None for _ in references]
-    blocks = 0
+    sums = [_Sum(facts.slots - facts.first_slot) for _ in references]
     for recording in recordings:
         for index, position in enumerate(recording.positions.tolist()):
-            blocks += 1
             features = recording.features(facts.taps, position)
             chosen = _fit(recording.slots[index].tolist(), facts.slots, facts.mask_token_id)
-            for number, reference in enumerate(references):
-                block = reference.block(features, int(recording.anchors[index]), chosen)
-                want = block.logits[facts.first_slot :]
-                for tally, ours, theirs in zip(tallies[number], recording.logits[index], want, strict=False):
-                    tally.add(ours.astype(theirs.dtype), theirs)
-                if block.confidence is not None and recording.confidences.size:
-                    apart = _apart(recording.confidences[index], block.confidence[facts.first_slot :])
-                    confidence[number] = max(confidence[number] or 0.0, apart)
-    return [
-        Comparison(blocks, tuple(tally.position(i) for i, tally in enumerate(row) if tally.blocks), value)
-        for row, value in zip(tallies, confidence, strict=True)
-    ]
+            anchor, got = int(recording.anchors[index]), recording.logits[index]
+            for number, (found, reference) in enumerate(zip(sums, references, strict=True)):
+                compute = partial(reference.block, features, anchor, chosen)
+                block = compute(()) if number else _follow(found, compute, got, tolerance, facts.first_slot)
+                _add(found, block, recording, index, facts.first_slot)
+    return [found.comparison() for found in sums]
+
+
+def _follow(found: _Sum, compute: Compute, got: NDArray[Any], tolerance: Tolerance, first: int) -> Block:
+    """The block with the choices that explain it; where too many cannot be explained, none is tried any more."""
+    if found.unexplained == MAX_UNEXPLAINED:
+        return compute(())
+    followed = follow_choices(compute, got, first, tolerance)
+    found.followed += followed.swaps > 0
+    found.margin = max(found.margin, followed.margin)
+    found.unexplained += furthest(followed.block, got, first) > tolerance.logits
+    return followed.block
+
+
+def _add(found: _Sum, block: Block, recording: Recording, index: int, first: int) -> None:
+    found.furthest.append(furthest(block, recording.logits[index], first))
+    for tally, ours, theirs in zip(found.tallies, recording.logits[index], block.logits[first:], strict=False):
+        tally.add(ours.astype(theirs.dtype), theirs)
+    if block.confidence is not None and recording.confidences.size:
+        apart = _apart(recording.confidences[index], block.confidence[first:])
+        found.confidence = max(found.confidence or 0.0, apart)
 
 
 def compare_features(

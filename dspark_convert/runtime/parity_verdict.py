@@ -121,6 +121,10 @@ def _judge_logits(parity: Parity, held: Comparison) -> Check:
         f"{held.blocks} blocks {found} {worst:.2g} of the logits' deviation"
         f" ({tolerance.logits:.2g} is allowed for {tolerance.type_name})"
     )
+    if parity.facts.stages is not None:
+        text += f", half of them to within {held.middle:.2g}"
+    if held.followed:
+        text += f", {held.followed} with another expert where two were as good as equal (by up to {held.margin:.2g})"
     if parity.unrounded:
         cost = max(position.relative for position in parity.unrounded.positions)
         text += f", {cost:.2g} from what it is without the file's rounding"

@@ -179,7 +179,8 @@ class Proof:
         if any(tap not in self._offered for tap in self.facts.taps):
             return judge_parity(parity, "the target does not offer the layers that the checkpoint taps"), parity
         try:
-            held, *unrounded = compare_blocks(self._with_progress(recordings, on_phase), self._references())
+            blocks = self._with_progress(recordings, on_phase)
+            held, *unrounded = compare_blocks(blocks, self._references(), parity.tolerance)
         except ValueError as fault:
             return judge_parity(parity, f"it cannot be computed: {fault}"), parity
         parity.held, parity.unrounded = held, unrounded[0] if unrounded else None
@@ -192,7 +193,9 @@ class Proof:
 
         values = self._values
         load = partial(Reference.load, self._directory, float32_angles=True, window_by_distance=True)
-        found = [load(embed=values.embed, head=values.head, weights=values.held)]
+        # Where rounding decides which experts are taken, it has to be the same on both sides.
+        inputs = values.inputs if self.facts.stages else {}
+        found = [load(embed=values.embed, head=values.head, weights=values.held, roundings=inputs)]
         if values.rounded:
             embed = None if EMBED in self._tensors else values.embed
             head = None if HEAD in self._tensors else values.head

@@ -18,8 +18,17 @@ from dspark_convert.ggufio.types import GGMLType
 if TYPE_CHECKING:
     import torch
 
+    from dspark_convert.reference.inputs import Rounding
+
 #: types that torch casts to
 CASTS = {GGMLType.F32: "float32", GGMLType.F16: "float16", GGMLType.BF16: "bfloat16"}
+
+#: what ggml rounds the activations to that a matrix of a type is multiplied with; k-quants' Q8_K is not computed here
+INPUTS: dict[GGMLType, Rounding] = {
+    GGMLType.F16: "f16",
+    GGMLType.BF16: "bf16",
+    **dict.fromkeys((GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q5_0, GGMLType.IQ4_NL, GGMLType.MXFP4), "q8_0"),
+}
 
 
 def dequantise(file: GGUFFile, tensor: GGUFTensor, part: int | None = None) -> torch.Tensor:

@@ -17,7 +17,7 @@ from dspark_convert.runtime.distance import distance
 from dspark_convert.runtime.published import HEADS, TABLES, checkpoint_name, required_names
 from dspark_convert.runtime.published_stages import required_stage_names, stage_names
 from dspark_convert.runtime.report import Check
-from dspark_convert.runtime.rounding import dequantise
+from dspark_convert.runtime.rounding import INPUTS, dequantise
 from dspark_convert.runtime.rows import wrong_row
 from dspark_convert.runtime.stored import Stored
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from dspark_convert.reference.facts import Facts
+    from dspark_convert.reference.inputs import Rounding
 
 #: heads that a checkpoint may have
 OPTIONAL = {name: head for name, head in HEADS.items() if name.startswith(("markov_", "conf_proj."))}
@@ -54,6 +55,7 @@ class Values:
     ``embed`` and ``head`` [vocab, hidden] are the tables that the runtime really uses; ``multiplied`` are the
     types of all matrices that activations are multiplied with; ``rounded`` tells whether anything that the
     runtime uses is not bit for bit the checkpoint's. Experts of a large draft are not kept in ``held``.
+    ``inputs`` (checkpoint names) is what llama.cpp rounds the activations to that a matrix is multiplied with.
     """
 
     distances: list[Distance] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Values:
     embed: torch.Tensor | None = None
     head: torch.Tensor | None = None
     multiplied: set[GGMLType | int] = field(default_factory=set)
+    inputs: dict[str, Rounding] = field(default_factory=dict)
     rounded: bool = False
 
     def check(self) -> Check:
@@ -129,6 +132,8 @@ def _compare_own(values: Values, file: GGUFFile, tensor: GGUFTensor, tensors: St
     values.distances.append(Distance(name, tensor.type_name, furthest, explained(tensor)))
     if len(tensor.shape) > 1 and min(tensor.shape) > 1 and name not in ("token_embd.weight", "markov_w1.weight"):
         values.multiplied.add(tensor.type)
+        if tensor.type in INPUTS:
+            values.inputs |= dict.fromkeys(names, INPUTS[GGMLType(tensor.type)])
 
 
 def _sources(name: str, facts: Facts) -> list[str] | None:
@@ -174,3 +179,5 @@ def _compare_borrowed(values: Values, target: GGUFFile, name: str, tensors: Stor
     else:
         values.head = table
         values.multiplied.add(tensor.type)
+        if tensor.type in INPUTS:
+            values.inputs[stored] = INPUTS[GGMLType(tensor.type)]

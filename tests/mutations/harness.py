@@ -155,7 +155,8 @@ def in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> li
 def convert(draft: Path, target: Path, outfile: Path, outtype: OutType, shared: Shared) -> Path:
     """A good file, as ``dspark-convert`` makes it."""
     options = Options(outtype=outtype, shared_tensors=shared)
-    write(prepare(Request(draft, target, None, outfile, options)), force=False)
+    request = Request(draft, target, None, outfile, options)
+    write(prepare(request), request)
     return outfile
 
 

@@ -119,7 +119,7 @@ def stage(checkpoint: Path, **weights: list[Any]) -> Stage:
 def test_the_routers_bias_chooses_and_does_not_weigh(checkpoint: Path) -> None:
     gate = [[log(value)] for value in (1.0, 3.0, 8.0, 0.5, 0.25)]  # softplus(log v) = log(1 + v)
     own = stage(checkpoint, ffn__gate__weight=gate, ffn__gate__bias=[9.0, 0.0, -9.0, 0.0, 0.0])
-    chosen, shares = own.route(torch.ones(1, 1, dtype=torch.float64))
+    chosen, shares, _ = own.route(torch.ones(1, 1, dtype=torch.float64))
     assert sorted(chosen[0].tolist()) == [0, 1]
     first, second = sqrt(log(2.0)), sqrt(log(4.0))
     expected = {0: 1.5 * first / (first + second), 1: 1.5 * second / (first + second)}

@@ -24,7 +24,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> StagePair:
 
 
 def widen_experts(want: Expected) -> None:
-    """MXFP4 rounds the activations to 8 bits, over which the router changes its mind: F32 alone can be compared."""
+    """MXFP4 rounds the activations to 8 bits; of F32 there is nothing but the order of additions."""
     for name, (kind, shape, data) in list(want.tensors.items()):
         if kind == "MXFP4":
             rows = np.frombuffer(data, np.uint8).reshape(shape[2], shape[1], -1)
@@ -59,6 +59,23 @@ def test_every_position_is_the_reference_s(pair: StagePair) -> None:
     assert report.parity.held is not None
     assert [position.position for position in report.parity.held.positions] == [0, 1, 2, 3, 4]
     assert all(position.relative < 2e-5 for position in report.parity.held.positions)
+
+
+@pytest.mark.parametrize("outtype", ["auto", "f32"])
+def test_experts_in_mxfp4(pair: StagePair, outtype: str) -> None:
+    """Their activations are rounded to 8 bits, over which some blocks get other experts."""
+    report = run(pair, pair.written("fours", lambda _want: None, outtype))
+    assert {statuses(report)[name] for name in ("values", "parity", "confidence")} == {"pass"}, report.checks
+
+
+@pytest.mark.parametrize("name", ["exp_probs_b.bias", "ffn_down_shexp.weight", "attn_norm.weight"])
+def test_a_lost_tensor_shows(pair: StagePair, name: str) -> None:
+    def lose(want: Expected) -> None:
+        for layer in range(3):
+            kind, shape, data = want.tensors[f"blk.{layer}.{name}"]
+            want.tensors[f"blk.{layer}.{name}"] = (kind, shape, bytes(len(data)))
+
+    assert statuses(run(pair, pair.written("lost", lose, "f32")))["parity"] == "fail"
 
 
 def test_another_rotation_shows_at_every_position(pair: StagePair) -> None:
