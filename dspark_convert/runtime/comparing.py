@@ -16,34 +16,12 @@ from dspark_convert.runtime.mixups import find_mixup
 from dspark_convert.runtime.rounding import dequantise, encoded, hold, same_fours
 from dspark_convert.runtime.rows import wrong_row
 from dspark_convert.runtime.stored import Stored
+from dspark_convert.tensors import precision
 
 if TYPE_CHECKING:
     import torch
 
     from dspark_convert.reference.facts import Facts
-
-#: the distance that rounding to a type can explain. F16, BF16: half a unit in the last place. Q8_0: the worst
-#: block, all of whose weight is in one number. Others: three times what normal weights have (docs/validation.md)
-EXPLAINED = {
-    GGMLType.F32: 1e-6,
-    GGMLType.F16: 4.9e-4,
-    GGMLType.BF16: 3.9e-3,
-    GGMLType.Q8_0: 2.3e-2,
-    GGMLType.Q6_K: 0.05,
-    GGMLType.Q5_K: 0.11,
-    GGMLType.Q5_1: 0.12,
-    GGMLType.Q5_0: 0.13,
-    GGMLType.Q4_K: 0.22,
-    GGMLType.Q4_1: 0.23,
-    GGMLType.IQ4_NL: 0.25,
-    GGMLType.IQ4_XS: 0.25,
-    GGMLType.Q4_0: 0.27,
-    GGMLType.MXFP4: 0.35,
-    GGMLType.NVFP4: 0.35,
-    GGMLType.Q3_K: 0.45,
-}
-#: types of fewer bits; two tensors that have nothing to do with each other are 1.4 apart
-EXPLAINED_OTHERWISE = 0.7
 
 #: what a file may differ from an independent rounding to its type, where there is one
 SAME = {GGMLType.F32: 1e-6, GGMLType.F16: 1e-6, GGMLType.BF16: 1e-6, GGMLType.Q8_0: 1e-3, GGMLType.MXFP4: 0.0}
@@ -54,7 +32,7 @@ UNREADABLE = (InputError, NotImplementedError, ValueError)
 
 def explained(tensor: GGUFTensor) -> float:
     """The distance that rounding to the tensor's type can explain."""
-    return EXPLAINED.get(GGMLType(tensor.type), EXPLAINED_OTHERWISE) if tensor.nbytes else EXPLAINED_OTHERWISE
+    return precision.explained(tensor.type)
 
 
 @dataclass(frozen=True)
@@ -123,8 +101,7 @@ def compare_part(part: Part, tensors: Stored, facts: Facts, *, explain: bool) ->
         problem += f" ({mixup})"
     elif not problem and off and (row := wrong_row(got, want if held is None else held, limit)):
         problem = f"row {row[0]} of {label} is {row[1]:.2g} of its size away from that of {stored}"
-    elif not problem and held is None and abs((factor := scale(got, want)) - 1) > limit**2:
-        # Rounding is not along the values: it leaves the size to within the square of its distance.
+    elif not problem and held is None and abs((factor := scale(got, want)) - 1) > precision.size_limit(limit):
         problem = f"{label} is {stored} times {factor:.3g}, which rounding to {tensor.type_name} is not"
     result = got if held is None else held
     return Compared((problem,) if problem else (), apart, changed or held is None, result)

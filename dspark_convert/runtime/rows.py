@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dspark_convert.tensors.precision import SHORT_ROW, row_limit
+
 if TYPE_CHECKING:
     import torch
 
-#: a row may be this many times further away than the whole: short rows scatter
-SCATTER = 3
-#: a row of zeros is 1 away, one of another token 1.4, a negated one 2
-LIMIT = 0.9
-#: types of one or two bits lie so far away by themselves that only rows of other tokens show
-COARSE, COARSE_LIMIT = 0.5, 1.2
-#: rows shorter than this share of the usual length are measured against it: rounding may make zeros of them
-SHORT = 0.01
 #: rows that are compared at once
 CHUNK = 8192
 
@@ -38,8 +32,8 @@ def wrong_row(got: torch.Tensor, want: torch.Tensor, explained: float) -> tuple[
     usual = float(sizes.mean())
     if not usual:
         return None
-    relative = apart / sizes.clamp(min=SHORT * usual)
+    relative = apart / sizes.clamp(min=SHORT_ROW * usual)
     row = int(relative.argmax())
-    limit = min(SCATTER * explained, LIMIT) if explained < COARSE else COARSE_LIMIT
+    limit = row_limit(explained)
     furthest = float(relative[row])
     return None if furthest <= limit else (row, furthest)  # NaN is far away

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.runtime.comparing import EXPLAINED
 from dspark_convert.runtime.distance import distance
 from dspark_convert.runtime.rows import wrong_row
+from dspark_convert.tensors.precision import EXPLAINED
 
 #: a table with a few short and zero rows, as padding leaves them
 TABLE = np.random.default_rng(0).normal(0, 0.02, (10_000, 64)).astype(np.float32)
