@@ -146,10 +146,11 @@ def summary(document: dict[str, Any]) -> str:
 
 
 def machine_line(machine: dict[str, Any]) -> str:
+    runs = "one run each" if machine["runs"] == 1 else f"medians of {machine['runs']} runs in turns"
     busy = f", load average {machine['load']:.1f} before" if machine["load"] >= BUSY else ""
     return (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory'] / 1e9:.0f} GB, Linux {machine['kernel']}, "
-        f"{machine['filesystem']}, Python {machine['python']}{busy}; medians of {machine['runs']} runs in turns."
+        f"{machine['filesystem']}, Python {machine['python']}{busy}; {runs}."
     )
 
 

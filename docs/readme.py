@@ -1,4 +1,5 @@
-"""Puts real output into the README: each fenced block behind ``<!-- output: COMMAND -->`` is what COMMAND printed.
+"""Puts real output into the README: each fenced block behind ``<!-- output: COMMAND -->`` is what COMMAND printed,
+and the table between ``<!-- benchmarks -->`` marks what ``benchmarks/results.json`` says.
 
     python docs/readme.py      run the commands and write the blocks anew
 
@@ -19,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- output: (.+?) -->\n+```console\n)(.*?)(```)", re.DOTALL)
+BENCHMARKS = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
 
 
 def workplace(root: Path) -> None:
@@ -51,11 +53,15 @@ def output(command: str, root: Path) -> str:
 
 
 def render(text: str) -> str:
-    """``text`` with every output block made anew."""
+    """``text`` with every output block and the table of benchmarks made anew."""
+    from benchmarks.results import summary
+
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         workplace(root)
-        return BLOCK.sub(lambda m: m[1] + _cut(output(m[2], root)) + m[4], text)
+        text = BLOCK.sub(lambda m: m[1] + _cut(output(m[2], root)) + m[4], text)
+    measured = json.loads((ROOT / "benchmarks" / "results.json").read_text("utf-8"))
+    return BENCHMARKS.sub(lambda m: f"{m[1]}{summary(measured)}{m[2]}", text)
 
 
 def _cut(text: str) -> str:
@@ -65,5 +71,6 @@ def _cut(text: str) -> str:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # for benchmarks, which is not installed
     readme = ROOT / "README.md"
     readme.write_text(render(readme.read_text("utf-8")), "utf-8")
