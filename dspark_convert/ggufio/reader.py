@@ -9,7 +9,9 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -103,6 +105,14 @@ class GGUFFile:
     def tensor(self, name: str) -> GGUFTensor | None:
         """The tensor of that name (the first, if a broken file has two), or None."""
         return self._by_name.get(name)
+
+    def seen_as(self, metadata: Metadata, tensors: Iterable[GGUFTensor]) -> GGUFFile:
+        """This open file with other words: ``metadata`` and ``tensors`` stand in for its own. Closing either
+        closes both."""
+        other = copy(self)
+        other.metadata, other.tensors = metadata, tuple(tensors)
+        other._by_name = {tensor.name: tensor for tensor in reversed(other.tensors)}
+        return other
 
     def data(self, tensor: GGUFTensor) -> memoryview:
         """The encoded bytes of ``tensor``, mapped; InputError if they are not all in the file."""
