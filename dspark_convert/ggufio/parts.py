@@ -6,7 +6,7 @@ What llama.cpp refuses in such a set is a finding of rule ``split-file``, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dspark_convert.errors import InputError
@@ -23,9 +23,10 @@ RULE = "split-file"
 TOLD_NAMES = 3
 
 
-def find_parts(file: GGUFFile) -> tuple[list[GGUFFile], list[Finding]]:
+def find_parts(file: GGUFFile, sizes: Mapping[str, int] | None = None) -> tuple[list[GGUFFile], list[Finding]]:
     """The parts behind the first one, open, and what is wrong with the set; both empty for a whole file.
 
+    ``sizes`` as in ``open_gguf``.
     Raises InputError if ``file`` is not the first part, or another one cannot be read.
     """
     from dspark_convert.ggufio.reader import GGUFFile
@@ -51,7 +52,7 @@ def find_parts(file: GGUFFile) -> tuple[list[GGUFFile], list[Finding]]:
     try:
         for index, path in enumerate(paths[1:], 1):
             if path.name not in missing:
-                parts.append(GGUFFile(path))
+                parts.append(GGUFFile(path, (sizes or {}).get(path.name)))
                 found += [*parts[-1].findings, *_misplaced(file, parts[-1], index, count)]
     except BaseException:
         for part in parts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -68,9 +68,10 @@ class GGUFFile:
     """An open GGUF file; ``size`` is that of all its parts. Close it, or use it in a ``with``; views
     into it die with it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """``size``: of the whole file, of which ``path`` holds the first bytes only (else Incomplete is raised)."""
         self.path = path
-        self.size = require_gguf(path)
+        self.size = max(require_gguf(path), size or 0)
         self._others: tuple[GGUFFile, ...] = ()
         self.findings: tuple[Finding, ...] = ()
         with path.open("rb") as stream:
@@ -154,7 +155,7 @@ class GGUFFile:
 
     def _parse(self) -> None:
         order = self._read_version()
-        cursor = Cursor(self._view, str(self.path), order, 8)
+        cursor = Cursor(self._view, str(self.path), order, 8, self.size)
         tensor_count = cursor.u64("the tensor count")
         entry_count = cursor.u64("the metadata count")
         self._bound(cursor, entry_count, "metadata entries", limits.MAX_METADATA_ENTRIES, limits.MIN_ENTRY_BYTES)
@@ -264,18 +265,19 @@ class GGUFFile:
         return GGUFTensor(tensor.name, tensor.shape, tensor.type, self.data_offset + tensor.offset, nbytes)
 
 
-def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
+def open_gguf(path: str | os.PathLike[str], sizes: Mapping[str, int] | None = None) -> GGUFFile:
     """Open a GGUF file (v2 or v3, either byte order).
 
     Given the first part of a split set, all parts that lie beside it are opened as one file.
+    ``sizes``: file name -> bytes, of files of which only the first bytes, at least all of the header, lie here.
     Raises InputError if it is something else, another part of a set or its header is damaged,
     EnvironmentFault if it may not be read. What is odd but readable is in the result's ``findings``.
     """
     from dspark_convert.ggufio.parts import find_parts
 
-    file = GGUFFile(Path(path))
+    file = GGUFFile(Path(path), (sizes or {}).get(Path(path).name))
     try:
-        others, found = find_parts(file)
+        others, found = find_parts(file, sizes)
     except BaseException:
         file.close()
         raise
