@@ -23,7 +23,7 @@ def decode_text(data: bytes | memoryview) -> str:
     return str(data, "utf-8", "backslashreplace")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ArrayHead:
     """Where an array's items lie: ``start`` is the first item's byte, ``end`` one past the last."""
 
@@ -55,8 +55,6 @@ def skip_array(cursor: Cursor, what: str, depth: int = 1) -> ArrayHead:
             cursor.pos - 8,
         )
     start = cursor.pos
-    if item_type in (ValueType.STRING, ValueType.ARRAY):
-        cursor.walk(count, what)
     if item_type is ValueType.STRING:
         _skip_strings(cursor, count, what)
     elif item_type is ValueType.ARRAY:
@@ -166,7 +164,7 @@ class LazyArray(Sequence[Any]):
         return struct.unpack_from(f"{self._order}{letter}", self._view, head.start + position * size)[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """One metadata entry in place: its value's bytes are ``start`` to ``end`` of the file."""
 
