@@ -19,12 +19,13 @@ Transform = Literal["copy", "pad_columns", "zeros"]
 #:        shape [ceil(rows / tile rows), ceil(columns / tile columns)]
 #: fp4    bytes (I8 or U8) [rows, columns / 2] of two E2M1 codes each, the low nibble first; one
 #:        F8_E8M0 scale for 32 columns, the scales' shape [rows, columns / 32]
-Encoding = Literal["plain", "fp8", "fp4"]
+#: ggml   of a GGUF: blocks, or integers, of the ggml type that their dtype names
+Encoding = Literal["plain", "fp8", "fp4", "ggml"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Numbers of a checkpoint. ``tile`` (rows, columns) is how many codes an fp8 scale covers."""
+    """Numbers of a checkpoint or a GGUF. ``tile`` (rows, columns) is how many codes an fp8 scale covers."""
 
     values: TensorRef
     encoding: Encoding = "plain"

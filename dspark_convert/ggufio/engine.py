@@ -18,6 +18,7 @@ from dspark_convert.ggufio.digests import Digest, Digests
 from dspark_convert.ggufio.types import BLOCKS
 from dspark_convert.jobs import TensorJob
 from dspark_convert.source.files import SourceFiles
+from dspark_convert.tensors.losses import Loss, Losses
 from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.tensors.quantize import NEED_LIBRARY, quantize
 from dspark_convert.tensors.remarks import Remarks
@@ -34,11 +35,12 @@ KEPT_BYTES = 24 << 20
 
 @dataclass(frozen=True)
 class Filled:
-    """``findings`` are warnings about values; ``sha256`` are the tensors' hashes in hexadecimal, in the
-    order of the jobs, if they were asked for."""
+    """``findings`` are warnings about values; ``sha256`` are the tensors' hashes in hexadecimal and ``losses``
+    what rounding cost them (None: the bytes were moved), in the order of the jobs, if they were asked for."""
 
     findings: tuple[Finding, ...] = ()
     sha256: tuple[str, ...] = ()
+    losses: tuple[Loss | None, ...] = ()
 
 
 def default_threads() -> int:
@@ -59,6 +61,7 @@ def fill(
     progress: Callable[[int], None] | None = None,
     path: Path,
     library: Path | None = None,
+    measure: bool = False,
     unit_bytes: int = UNIT_BYTES,
 ) -> Filled:
     """Write the tensors of ``jobs`` into ``descriptor``, an empty file, each at its absolute offset.
@@ -68,7 +71,7 @@ def fill(
     of the last: what lies before and behind is the caller's. ``progress`` is called in the caller's
     thread with the bytes of tensors done. ``path`` names the file in messages. Values that are
     bad go into ``check``: nothing more is written then, and only the scan goes on. ``library`` is ggml's,
-    for the types that need one (by default what is installed).
+    for the types that need one (by default what is installed). ``measure`` the losses.
 
     Raises InputError if a job and its sources do not agree (before anything is written), or for a
     source that is gone or too short; EnvironmentFault if a source cannot be read, the output not be
@@ -83,13 +86,15 @@ def fill(
     for ggml_type in {job.type for job in jobs} & NEED_LIBRARY:  # none is found out before anything is written
         quantize(np.zeros((1, BLOCKS[ggml_type][0]), np.float32), ggml_type, library=library)
     _keep_freed_memory()
-    first, remarks = check.expect(len(jobs)), Remarks()
+    first, remarks, losses = check.expect(len(jobs)), Remarks(), Losses() if measure else None
     todo = ((number, unit) for number, job in enumerate(jobs) for unit in units(job, unit_bytes))
     with SourceFiles() as files:
-        readers = [Reader(files, check, first, remarks, library) for _ in range(threads + (AHEAD if digests else 0))]
+        count = threads + (AHEAD if digests else 0)
+        readers = [Reader(files, check, first, remarks, library, losses) for _ in range(count)]
         Crew(descriptor, jobs, offsets, check, path).run(todo, readers, threads, digests, progress)
     each = tuple(digests.tensor(number) for number in range(len(jobs))) if digests and tensor_digests else ()
-    return Filled(tuple(remarks.findings(jobs)), each)
+    lost = tuple(losses.of(number) for number in range(len(jobs))) if losses else ()
+    return Filled(tuple(remarks.findings(jobs)), each, lost)
 
 
 def _keep_freed_memory() -> None:

@@ -25,6 +25,7 @@ from dspark_convert.ggufio.signals import held_signals
 from dspark_convert.ggufio.split import Part, lay_out, other_sets
 from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
+from dspark_convert.tensors.losses import Loss
 from dspark_convert.tensors.nonfinite import NonFinite
 
 Stamp = tuple[int, ...] | None
@@ -41,12 +42,14 @@ class Hashing:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """``sha256`` of all its bytes and of each tensor's, in hexadecimal, where they were asked for."""
+    """``sha256`` of all its bytes and of each tensor's, in hexadecimal, and what rounding cost each tensor that
+    was rounded, where they were asked for."""
 
     path: Path
     nbytes: int
     sha256: str | None = None
     tensors: Mapping[str, str] = field(default_factory=dict)
+    losses: Mapping[str, Loss] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {"path": str(self.path), "bytes": self.nbytes, "sha256": self.sha256}
@@ -69,6 +72,10 @@ class Written:
     def nbytes(self) -> int:
         return sum(file.nbytes for file in self.files)
 
+    @property
+    def losses(self) -> dict[str, Loss]:
+        return {name: loss for file in self.files for name, loss in file.losses.items()}
+
     def to_json(self) -> dict[str, Any]:
         """``output`` of ``dspark-convert --json`` (schemas/convert-1.json)."""
         parts = [file.to_json() for file in self.files] if len(self.files) > 1 else []
@@ -79,6 +86,7 @@ class Written:
             "sha256": None if parts else self.files[0].sha256,
             **({"parts": parts} if parts else {}),
             **({"tensors": tensors} if tensors else {}),
+            **({"losses": {name: loss.to_json() for name, loss in self.losses.items()}} if self.losses else {}),
         }
 
 
@@ -93,6 +101,7 @@ def write(
     library: Path | None = None,
     hashing: Hashing = Hashing(),
     split_max_size: int | None = None,
+    measure: bool = False,
     keep: Iterable[Path] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Written:
@@ -102,8 +111,8 @@ def write(
     the output must not replace, beside those of the jobs. ``progress`` is called with the bytes done and
     the bytes in all. ``path`` is taken literally; a symbolic link there is replaced, not followed. The
     caller turns SIGTERM into an exception if the temporary files are to be removed then. ``library`` is
-    ggml's, for the types that need one (by default what is installed). The bytes depend
-    on ``metadata``, ``jobs`` and ``split_max_size`` alone.
+    ggml's, for the types that need one (by default what is installed). ``measure`` what rounding costs. The
+    bytes depend on ``metadata``, ``jobs`` and ``split_max_size`` alone.
 
     Raises UsageError if ``path`` cannot be the output, exists without ``force`` or is being written, or
     ``split_max_size`` is too small; InputError for what GGUF cannot hold, a bad source or one that changes
@@ -133,7 +142,7 @@ def write(
             with output_faults(part.path):
                 partial.create(part.nbytes)
         for part, partial in zip(parts, partials, strict=True):
-            file, filled = _write_part(part, partial, check, hashing, threads, library, advance)
+            file, filled = _write_part(part, partial, check, hashing, threads, library, advance, measure=measure)
             files.append(file)
             zero += filled.findings
             done += part.nbytes
@@ -182,6 +191,8 @@ def _write_part(
     threads: int | None,
     library: Path | None,
     advance: Callable[[int], None],
+    *,
+    measure: bool,
 ) -> tuple[WrittenFile, Filled]:
     digest = hashlib.sha256(part.header) if hashing.files or hashing.sidecar else None
     header = memoryview(part.header)
@@ -197,6 +208,7 @@ def _write_part(
         library=library,
         digest=digest,
         tensor_digests=hashing.tensors,
+        measure=measure,
         check=check,
         progress=lambda nbytes: advance(len(header) + nbytes),
         path=part.path,
@@ -207,7 +219,9 @@ def _write_part(
             digest.update(bytes(part.nbytes - part.offsets[-1] - part.jobs[-1].nbytes))
         sha256 = digest.hexdigest()
     names = [job.name for job in part.jobs] if hashing.tensors else []
-    return WrittenFile(part.path, part.nbytes, sha256, dict(zip(names, filled.sha256, strict=False))), filled
+    hashes = dict(zip(names, filled.sha256, strict=False))
+    losses = {job.name: loss for job, loss in zip(part.jobs, filled.losses, strict=False) if loss is not None}
+    return WrittenFile(part.path, part.nbytes, sha256, hashes, losses), filled
 
 
 def _refuse_values(path: Path, check: NonFinite, zero: Sequence[Finding], strict: bool) -> None:

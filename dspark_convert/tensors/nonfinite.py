@@ -22,7 +22,7 @@ from dspark_convert.jobs import TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors import mxfp4, q8_0
 from dspark_convert.tensors.casts import bf16_to_f32, f32_to_bf16
-from dspark_convert.tensors.quantize import F16_SCALES, f16_scales
+from dspark_convert.tensors.quantize import F16_SCALES, WRITABLE, f16_scales
 from dspark_convert.tensors.units import Unit
 
 #: dtype of the bits and bit pattern of +infinity
@@ -85,10 +85,10 @@ class NonFinite:
         """Judge the values of ``unit`` one by one: ``exact`` [count], float32 or float64, as they are before
         the cast to the type of ``job``, which is number ``number`` of the conversion.
 
-        Codes that are scaled know no infinity: one among ``exact`` is an overflow of float32.
+        Codes that are scaled by powers of two know no infinity: one among ``exact`` is an overflow of float32.
         """
         source = job.sources[unit.source]
-        bad = ~np.isfinite(exact) if source.encoding == "plain" else np.isnan(exact)
+        bad = np.isnan(exact) if source.encoding in ("fp8", "fp4") else ~np.isfinite(exact)
         with np.errstate(over="ignore"):
             overflow = ~bad & ~_fits(exact.astype(np.float32, copy=False), job.type)
         if not bad.any() and not overflow.any():
@@ -134,8 +134,11 @@ def _overflow(seen: _Seen, total: int) -> Finding:
 def is_finite(out: NDArray[np.uint8], ggml_type: GGMLType) -> bool:
     """Whether no value of ``out`` (or no scale, where there are F16 ones) is NaN or infinite; ``out`` is not empty.
 
-    False for MXFP4 only says that a scale is such that values may be.
+    False for MXFP4 only says that a scale is such that values may be. Types whose blocks are only ever moved
+    (``quantize`` does not make them) are not looked at.
     """
+    if ggml_type not in WRITABLE:
+        return True
     if ggml_type is GGMLType.MXFP4:
         return bool(mxfp4.scales(out).max() < MXFP4_UNSAFE_SCALE)
     data: NDArray[Any] = out

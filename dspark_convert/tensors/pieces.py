@@ -1,4 +1,4 @@
-"""Numbers of a checkpoint in each of the encodings, as a piece of a tensor that is in memory."""
+"""Numbers of a checkpoint or a GGUF in each of the encodings, as a piece of a tensor that is in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.tensors import fp8, mxfp4
 from dspark_convert.tensors.casts import TARGET_TYPES, Numbers, cast, to_f32
+from dspark_convert.tensors.dequantise import dequantise
 
 Bytes = NDArray[np.uint8]
 
@@ -93,6 +94,23 @@ class FP4:
 
     def wide(self) -> NDArray[np.float32]:
         return mxfp4.to_f32(self.stored, self.scales).reshape(-1)
+
+    def exact(self) -> NDArray[Any]:
+        return self.wide()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Bytes ``stored`` (flat) of whole blocks of the ggml type ``kind``."""
+
+    stored: Bytes
+    kind: GGMLType
+
+    def direct(self, ggml_type: GGMLType) -> Bytes | None:
+        return self.stored if ggml_type is self.kind else None
+
+    def wide(self) -> NDArray[np.float32]:
+        return dequantise(self.stored.data, self.kind.name)
 
     def exact(self) -> NDArray[Any]:
         return self.wide()

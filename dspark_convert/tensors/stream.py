@@ -1,4 +1,4 @@
-"""Reads units of a checkpoint's tensors and turns them into bytes of GGUF tensors."""
+"""Reads units of a checkpoint's or a GGUF's tensors and turns them into bytes of GGUF tensors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dspark_convert.ggufio.types import BLOCKS, GGMLType
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.files import SourceFiles
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors.casts import SOURCE_DTYPES
+from dspark_convert.tensors.losses import Losses
 from dspark_convert.tensors.nonfinite import NonFinite, is_finite
-from dspark_convert.tensors.pieces import FP4, FP8, Piece, Plain
+from dspark_convert.tensors.pieces import FP4, FP8, Blocks, Piece, Plain
 from dspark_convert.tensors.quantize import quantize
 from dspark_convert.tensors.remarks import Remarks
 from dspark_convert.tensors.units import Unit
@@ -24,17 +26,25 @@ VALUES, SCALES = 0, 1
 class Reader:
     """The buffers of one thread, which grow to a unit and are used again for the next.
 
-    ``check`` knows job number 0 as ``first``. ``library`` is what ``quantize`` takes.
+    ``check`` knows job number 0 as ``first``. ``library`` is what ``quantize`` takes. ``losses`` are measured if
+    they are given.
     """
 
     def __init__(
-        self, files: SourceFiles, check: NonFinite, first: int, remarks: Remarks, library: Path | None = None
+        self,
+        files: SourceFiles,
+        check: NonFinite,
+        first: int,
+        remarks: Remarks,
+        library: Path | None = None,
+        losses: Losses | None = None,
     ) -> None:
         self._files = files
         self._check = check
         self._first = first
         self._remarks = remarks
         self._library = library
+        self._losses = losses
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
     def read(self, number: int, job: TensorJob, unit: Unit) -> NDArray[np.uint8]:
@@ -52,6 +62,8 @@ class Reader:
             out = quantize(_padded(piece.wide(), job, unit), job.type, library=self._library)
         if not is_finite(out, job.type):
             self._check.report(self._first + number, job, unit, piece.exact())
+        elif self._losses and job.sources[unit.source].values.dtype != job.type.name:
+            self._losses.measure(number, _padded(piece.wide(), job, unit), out, job.type)
         return out
 
     def _read(self, source: Source, unit: Unit) -> Piece:
@@ -60,6 +72,11 @@ class Reader:
             dtype = SOURCE_DTYPES[ref.dtype]
             data = self._bytes(ref, unit.start * dtype.itemsize, unit.count * dtype.itemsize, VALUES)
             return Plain(data.view(dtype), ref.dtype)
+        if source.encoding == "ggml":
+            kind = GGMLType[ref.dtype]
+            elements, size = BLOCKS[kind]
+            position, nbytes = unit.start // elements * size, unit.count // elements * size
+            return Blocks(self._bytes(ref, position, nbytes, VALUES), kind)
         assert source.scales is not None  # noqa: S101 - require_agreement saw them
         width, per_row = ref.shape[-1], source.scales.shape[-1]
         first, rows = unit.start // source.shape[-1], unit.count // source.shape[-1]

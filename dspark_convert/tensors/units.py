@@ -7,15 +7,24 @@ from dataclasses import dataclass
 from math import prod
 
 from dspark_convert.errors import InputError
-from dspark_convert.ggufio.types import BLOCKS, GGMLType
-from dspark_convert.jobs import Source, TensorJob
+from dspark_convert.ggufio.types import BLOCKS, GGMLType, tensor_nbytes
+from dspark_convert.jobs import Encoding, Source, TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.tensors.casts import SOURCE_DTYPES, TARGET_TYPES
+from dspark_convert.tensors.dequantise import READABLE
 from dspark_convert.tensors.quantize import WRITABLE
 
 #: Bytes of the widest form that a unit takes on its way: what is read, what is written, and the
 #: float32 between them then fit a core's cache, and a write is as large as one should be.
 UNIT_BYTES = 1 << 19
+
+#: dtypes that can be cast, of each encoding
+_DTYPES: dict[Encoding, frozenset[str]] = {
+    "plain": frozenset(SOURCE_DTYPES),
+    "fp8": frozenset({"F8_E4M3"}),
+    "fp4": frozenset({"I8", "U8"}),
+    "ggml": READABLE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +72,11 @@ def by_rows(job: TensorJob, source: Source) -> bool:
 def _width(job: TensorJob, source: Source) -> int:
     """Bytes an element of the widest form that it takes on its way."""
     stored = SOURCE_DTYPES[source.values.dtype].itemsize if source.encoding == "plain" else 1
+    elements, size = BLOCKS[job.type]
+    if source.encoding == "ggml" and source.values.dtype == job.type.name:
+        return size if elements == 1 else 1  # only moved
     if source.encoding == "fp4" and job.type is GGMLType.MXFP4 and job.transform == "copy":
         return stored  # codes and scales are only moved
-    elements, size = BLOCKS[job.type]
     return max(stored, size if elements == 1 else 4)
 
 
@@ -76,10 +87,8 @@ def require_agreement(job: TensorJob) -> None:
     for source in job.sources:
         ref = source.values
         where = f"{ref.path}: tensor {ref.name}"
-        dtypes: tuple[str, ...] = tuple(SOURCE_DTYPES)
-        if source.encoding != "plain":
-            dtypes = ("F8_E4M3",) if source.encoding == "fp8" else ("I8", "U8")
-        if ref.dtype not in dtypes or job.type not in WRITABLE:
+        moved = source.encoding == "ggml" and ref.dtype == job.type.name and job.transform == "copy"
+        if not moved and (ref.dtype not in _DTYPES[source.encoding] or job.type not in WRITABLE):
             raise InputError(f"{where}: no cast from {ref.dtype} to {job.type.name} (for {job.name}).")
         shape = (len(job.sources), *source.shape) if len(job.sources) > 1 else source.shape
         shape = shape[::-1]
@@ -92,7 +101,10 @@ def require_agreement(job: TensorJob) -> None:
                 f"{where}: its shape {list(source.shape)}{stacked} does not give {list(job.shape)} (ggml order), "
                 f"the shape of {job.name}, by {job.transform}."
             )
-        _require_size(ref, SOURCE_DTYPES[ref.dtype].itemsize if source.encoding == "plain" else 1)
+        if source.encoding == "ggml":
+            _require_bytes(ref, tensor_nbytes(GGMLType[ref.dtype], ref.shape[::-1]))
+            continue
+        _require_bytes(ref, prod(ref.shape) * (SOURCE_DTYPES[ref.dtype].itemsize if source.encoding == "plain" else 1))
         if source.encoding != "plain":
             _require_scales(source)
 
@@ -111,11 +123,10 @@ def _require_scales(source: Source) -> None:
             f"{scales.path}: tensor {scales.name} has shape {list(scales.shape)}, but the scales of {values.name} "
             f"(shape {list(source.shape)}) need {list(expected)}."
         )
-    _require_size(scales, 1)
+    _require_bytes(scales, prod(scales.shape))
 
 
-def _require_size(ref: TensorRef, itemsize: int) -> None:
-    expected = prod(ref.shape) * itemsize
+def _require_bytes(ref: TensorRef, expected: int) -> None:
     if ref.nbytes != expected:
         raise InputError(
             f"{ref.path}: tensor {ref.name}: {ref.dtype} {list(ref.shape)} takes {expected} bytes, "
