@@ -23,7 +23,16 @@ def inspect(
         Path, typer.Argument(metavar="FILE|DIR|HUB-ID", help="A draft GGUF or checkpoint; HUB-ID: org/name[@revision].")
     ],
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors too.")] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Read all values: look for NaN, infinity and zeros.")] = False,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Read all values: look for NaN, infinity and zeros, or compare them (--diff)."),
+    ] = False,
+    diff: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OTHER", help="Compare with another draft, a GGUF or a directory; exit with 1 if it differs."
+        ),
+    ] = None,
     verify_hash: Annotated[
         bool, typer.Option("--verify-hash", help="Compare the file with FILE.sha256; exit with 1 if it differs.")
     ] = False,
@@ -41,6 +50,14 @@ def inspect(
     from dspark_convert.source.hub_id import parse_hub_id
 
     out = Output(json=json, quiet=quiet)
+    if diff is not None:
+        from dspark_convert.cli.diff import inspect_diff
+
+        if verify_hash or sha256 is not None or strict:
+            raise UsageError(
+                "--diff compares two drafts and does nothing else: leave --verify-hash, --sha256 and --strict out."
+            )
+        return inspect_diff(out, path, diff, deep=deep, tensors=tensors)
     verdicts: list[Verdict] = []
     hub_id = parse_hub_id(path)
     if not path.is_dir() and hub_id is None:

@@ -1,0 +1,140 @@
+"""The two sides of a diff: a GGUF, or a checkpoint as a conversion would write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dspark_convert.draft import Draft
+from dspark_convert.errors import InputError, UsageError
+from dspark_convert.findings import Finding
+from dspark_convert.ggufio.types import KV, GGMLType
+from dspark_convert.options import Dialect, Options
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
+    from dspark_convert.jobs import TensorJob
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class SideTensor:
+    """``type`` is ggml's name and ``kind`` its number; ``shape`` in ggml order.
+
+    ``stored`` is the file's tensor, or the job that would write it.
+    """
+
+    name: str
+    type: str
+    kind: GGMLType | int
+    shape: tuple[int, ...]
+    nbytes: int
+    stored: GGUFTensor | TensorJob
+
+
+@dataclass(frozen=True)
+class Side:
+    """``draft`` is None where the meaning could not be read; ``findings`` then say why.
+
+    ``file`` is None for a checkpoint, whose tokenizer and what else comes from a target is not there.
+    """
+
+    path: Path
+    kind: Literal["gguf", "checkpoint"]
+    dialect: str
+    draft: Draft | None
+    metadata: Mapping[str, Any]
+    tensors: tuple[SideTensor, ...]
+    findings: tuple[Finding, ...]
+    file: GGUFFile | None = None
+    kvs: Mapping[str, KV] = field(default_factory=dict)
+
+    def value_type(self, key: str) -> str:
+        """The value's type as the file has it: "UINT32", "[STRING]"."""
+        if self.file is not None:
+            entry = self.file.metadata.entries[key]
+            return f"[{entry.array.item_type.name}]" if entry.array else entry.type.name
+        kv = self.kvs[key]
+        return f"[{kv.item_type.name}]" if kv.item_type is not None else kv.type.name
+
+    def values(self, tensor: SideTensor, advance: Advance) -> Iterator[NDArray[np.floating[Any]]]:
+        """The numbers of ``tensor``, row-major, in blocks; of a checkpoint as a conversion to F32 has them.
+
+        ``advance`` is told the bytes of the tensor as they are read. Raises InputError for what cannot be read.
+        """
+        from dspark_convert.diff.reading import from_file, from_job
+
+        if self.file is not None:
+            return from_file(self.file, tensor, advance)
+        return from_job(tensor, advance)
+
+
+def open_sides(a: Path, b: Path) -> tuple[Side, Side]:
+    """Both sides of ``a`` against ``b``, each a GGUF or a checkpoint's directory.
+
+    A checkpoint is planned in the layout and with the tables of the file beside it. The files stay mapped for as
+    long as the result is held. Raises UsageError if both are the same, and as
+    ``reader.open_gguf``, ``dialects.read_draft`` and ``plan.plan_for_directory`` do.
+    """
+    if a.exists() and b.exists() and a.samefile(b):
+        raise UsageError(f"{b} is {a} itself: give another file or checkpoint with --diff.")
+    files = {path: _of_file(path) for path in (a, b) if not path.is_dir()}
+    options = _options(next(iter(files.values()), None))
+    first, second = (files[path] if path in files else _of_directory(path, options) for path in (a, b))
+    return first, second
+
+
+def _of_file(path: Path) -> Side:
+    from dspark_convert.ggufio.dialects import read_draft
+    from dspark_convert.ggufio.reader import open_gguf
+
+    file = open_gguf(path)
+    reading = read_draft(file)
+    return Side(
+        path=path,
+        kind="gguf",
+        dialect=reading.dialect,
+        draft=reading.draft,
+        metadata=file.metadata,
+        tensors=tuple(SideTensor(t.name, t.type_name, t.type, t.shape, t.nbytes, t) for t in file.tensors),
+        findings=(*file.findings, *reading.findings),
+        file=file,
+    )
+
+
+def _options(beside: Side | None) -> Options:
+    if beside is None:
+        return Options()
+    dialect: Dialect = "dspark" if beside.dialect == "dspark" else "dflash"
+    names = {tensor.name for tensor in beside.tensors}
+    own = names >= {"token_embd.weight", "output.weight"}
+    return Options(dialect=dialect, shared_tensors="include" if own else "omit")
+
+
+def _of_directory(path: Path, options: Options) -> Side:
+    from dspark_convert.plan import plan_for_directory
+
+    plan = plan_for_directory(path, options=options)
+    if plan.errors and options.shared_tensors == "include":
+        plan = plan_for_directory(path, options=replace(options, shared_tensors="omit"))
+    if plan.errors:
+        things = "1 problem" if len(plan.errors) == 1 else f"{len(plan.errors)} problems"
+        raise InputError(
+            f"{path} cannot be compared, for it cannot be converted: {things} found.", findings=plan.findings
+        )
+    return Side(
+        path=path,
+        kind="checkpoint",
+        dialect=plan.dialect,
+        draft=plan.draft,
+        metadata={kv.key: kv.value for kv in plan.metadata},
+        tensors=tuple(SideTensor(j.name, j.type.name, j.type, j.shape, j.nbytes, j) for j in plan.tensors),
+        findings=plan.findings,
+        kvs={kv.key: kv for kv in plan.metadata},
+    )
