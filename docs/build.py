@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/: the commands from their --help, the families from arch_specs.
+"""Writes the generated pages of docs/: commands from their --help, families from arch_specs, rules from the catalogue.
 
 python docs/build.py            write them
 python docs/build.py --check    exit 1 and name what is stale, write nothing
@@ -18,6 +18,7 @@ from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.jobs import Encoding, Source
 from dspark_convert.options import Outtype
 from dspark_convert.policy import Types
+from dspark_convert.rules import Group, Rule, catalogue
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.specs import Role, Spec, TensorRule, load_specs
 
@@ -41,6 +42,19 @@ FP4 stay MXFP4 under every `--outtype`; `--experts` writes them in another type.
 block (32, k-quants 256), q4_k becomes q5_0, q5_k q5_1, q6_k q8_0, as in llama.cpp's own quantisation, and F16 where 32
 does not fit either.
 
+"""
+RULES_INTRO = """\
+# Rules
+
+What `dspark-inspect` finds in a draft, and `dspark-convert` and `dspark-validate` on their way. Each finding has a rule
+id that stays, a severity, a place (a key, a tensor, a file), a message and mostly a remedy.
+
+* **error**: the draft does not load, ends llama.cpp, or drafts other than it was trained. Nothing with an error is
+  written, and nothing with an error is run.
+* **warning**: it may be meant so, but hardly is. `--strict` takes it for an error.
+* **info**: worth knowing.
+
+`--json` and `--sarif FILE` carry the same ids for programs.
 """
 FAMILIES_INTRO = """\
 Each section is one file in `arch_specs/`. Defaults, shapes and conditions are formulas over the fields before
@@ -161,7 +175,38 @@ def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) 
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
-PAGES = {"commands.md": commands, "families.md": families}
+def rules() -> str:
+    """Every rule of a finding."""
+    groups = (line for group in catalogue() for line in _rule_group(group))
+    return "\n".join([NOTE, RULES_INTRO, *_contents(), *groups])
+
+
+def _contents() -> Iterator[str]:
+    for group in catalogue():
+        links = ", ".join(f"[`{rule.id}`](#{_anchor(rule.id)})" for rule in group.rules)
+        yield f"* **{group.title}**: {links}"
+    yield ""
+
+
+def _rule_group(group: Group) -> Iterator[str]:
+    yield f"## {group.title}\n"
+    for rule in group.rules:
+        yield from _entry(rule)
+
+
+def _entry(rule: Rule) -> Iterator[str]:
+    yield f"### {rule.id}\n"
+    yield f"*{' or '.join(rule.severities)}* · for example at `{rule.example}`\n"
+    yield f"{rule.means} {rule.why}\n"
+    yield f"**Do:** {rule.fix}\n"
+
+
+def _anchor(rule: str) -> str:
+    """As GitHub makes it of a heading."""
+    return rule.replace("*", "")
+
+
+PAGES = {"commands.md": commands, "families.md": families, "rules.md": rules}
 
 
 def main() -> int:
