@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "info"]
+
+#: findings of one rule that are told; a stranger's file can have one for every few of its bytes
+MAX_OF_A_RULE = 100
 
 
 @dataclass(frozen=True)
@@ -35,3 +40,24 @@ def warning(rule: str, where: str, message: str, fix: str = "") -> Finding:
 
 def info(rule: str, where: str, message: str, fix: str = "") -> Finding:
     return Finding(rule, "info", where, message, fix)
+
+
+class FewOfEach:
+    """Takes in findings, of each rule MAX_OF_A_RULE, and of the others says only how many there are."""
+
+    def __init__(self) -> None:
+        self._held: list[Finding] = []
+        self._count: Counter[tuple[str, Severity]] = Counter()
+
+    def append(self, finding: Finding) -> None:
+        kind = finding.rule, finding.severity
+        self._count[kind] += 1
+        if self._count[kind] <= MAX_OF_A_RULE:
+            self._held.append(finding)
+
+    def __iter__(self) -> Iterator[Finding]:
+        yield from self._held
+        for (rule, severity), count in self._count.items():
+            if count > MAX_OF_A_RULE:
+                more = count - MAX_OF_A_RULE
+                yield Finding(rule, severity, "file", f"there are {more:,} more findings of this kind.")

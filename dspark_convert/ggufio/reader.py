@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from dspark_convert.errors import InputError
-from dspark_convert.findings import Finding, error
+from dspark_convert.findings import FewOfEach, Finding, error, warning
 from dspark_convert.ggufio import cursor as limits
 from dspark_convert.ggufio.cursor import Cursor
 from dspark_convert.ggufio.layout import check_layout
@@ -34,22 +34,32 @@ from dspark_convert.ggufio.types import (
     ValueType,
     padded,
     tensor_nbytes,
+    type_name,
 )
-from dspark_convert.ggufio.values import SCALAR_SIZES, Entry, Metadata, decode_text, read_type, skip_array
+from dspark_convert.ggufio.values import (
+    SCALAR_SIZES,
+    Entry,
+    Metadata,
+    decode_text,
+    find_odd_bool,
+    is_utf8,
+    read_type,
+    skip_array,
+)
 
 ByteOrder = Literal["little", "big"]
 
 READABLE_VERSIONS = (2, 3)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GGUFTensor:
     """A tensor in a file.
 
     ``shape`` is in ggml order (ne0, the row length, first); ``type`` is a plain int if mainline
     ggml does not define that number; ``offset`` is the absolute byte where the data begins;
     ``nbytes`` is 0 if the type is unknown or the rows do not fill its blocks; ``part`` is the
-    number of the file that holds it, of a split set.
+    number of the file that holds it, of a split set; ``at`` the byte of the header that describes it.
     """
 
     name: str
@@ -58,10 +68,11 @@ class GGUFTensor:
     offset: int
     nbytes: int
     part: int = 0
+    at: int = 0
 
     @property
     def type_name(self) -> str:
-        return self.type.name if isinstance(self.type, GGMLType) else f"unknown type {self.type}"
+        return type_name(self.type)
 
 
 class GGUFFile:
@@ -158,19 +169,21 @@ class GGUFFile:
         cursor = Cursor(self._view, str(self.path), order, 8, self.size)
         tensor_count = cursor.u64("the tensor count")
         entry_count = cursor.u64("the metadata count")
-        self._bound(cursor, entry_count, "metadata entries", limits.MAX_METADATA_ENTRIES, limits.MIN_ENTRY_BYTES)
-        found: list[Finding] = []
+        cursor.require_room(entry_count, "metadata entries", limits.MAX_METADATA_ENTRIES, limits.MIN_ENTRY_BYTES)
+        found = FewOfEach()
         entries = self._read_entries(cursor, entry_count, found)
         self.metadata = Metadata(self._view, str(self.path), order, entries)
         self.alignment = self._read_alignment(cursor)
-        self._bound(cursor, tensor_count, "tensors", limits.MAX_TENSORS, limits.MIN_TENSOR_BYTES)
+        cursor.require_room(tensor_count, "tensors", limits.MAX_TENSORS, limits.MIN_TENSOR_BYTES)
         raw = [self._read_tensor(cursor, index, found) for index in range(tensor_count)]
         self.data_offset = padded(cursor.pos, self.alignment)
         self.tensors = tuple(self._place(tensor) for tensor in raw)
         self._by_name: dict[str, GGUFTensor] = {}
         for tensor in self.tensors:
             self._by_name.setdefault(tensor.name, tensor)
-        self.findings = (*found, *check_layout(self.tensors, self.data_offset, self.alignment, self.size))
+        for finding in check_layout(self.tensors, self.data_offset, self.alignment, self.size):
+            found.append(finding)
+        self.findings = tuple(found)
 
     def _read_version(self) -> str:
         if self.size < 8:
@@ -182,34 +195,33 @@ class GGUFFile:
                 self.byte_order: ByteOrder = "little" if name == "little" else "big"
                 return order
         version = struct.unpack_from("<I", self._view, 4)[0]
+        if version == 1 << 24:  # the first version, big-endian
+            version = 1
         hint = "too old, convert the model anew" if version == 1 else "newer than this tool, or damaged"
         raise InputError(f"{self.path}: GGUF version {version} cannot be read (2 and 3 can): it is {hint}.")
 
-    @staticmethod
-    def _bound(cursor: Cursor, count: int, what: str, most: int, smallest: int) -> None:
-        if count > cursor.left // smallest:
-            raise cursor.fail(
-                f"{count:,} {what} are announced, which {cursor.left:,} remaining bytes cannot hold:"
-                " the file is cut short or damaged"
-            )
-        if count > most:
-            raise cursor.fail(f"{count:,} {what} are announced; more than {most:,} are not read")
-
-    def _read_entries(self, cursor: Cursor, count: int, found: list[Finding]) -> dict[str, Entry]:
+    def _read_entries(self, cursor: Cursor, count: int, found: FewOfEach) -> dict[str, Entry]:
         entries: dict[str, Entry] = {}
         for index in range(count):
             at = cursor.pos
-            key_bytes = cursor.string(f"the key of metadata entry {index}")
-            if not 0 < len(key_bytes) <= MAX_KEY_BYTES:
-                raise cursor.fail(f"the key of metadata entry {index} has {len(key_bytes):,} bytes (1 to 65,535)", at)
+            key_bytes = cursor.string(f"the key of metadata entry {index}", MAX_KEY_BYTES)
+            if not key_bytes:
+                raise cursor.fail(f"the key of metadata entry {index} is empty", at)
             key = decode_text(key_bytes)
-            if not _is_utf8(key_bytes):
+            if not is_utf8(key_bytes):
                 found.append(error("bad-utf8", key, f"the key at byte {at} is not UTF-8."))
             entry = self._read_entry(cursor, key)
-            if entry.type is ValueType.STRING and not _is_utf8(self._view[entry.start + 8 : entry.end]):
+            if entry.type is ValueType.STRING and not is_utf8(self._view[entry.start + 8 : entry.end]):
                 found.append(error("bad-utf8", key, f"the text at byte {entry.start + 8} is not UTF-8."))
             if entry.array and entry.array.item_type is ValueType.ARRAY:
-                found.append(error("nested-array", key, "an array of arrays, which llama.cpp does not read."))
+                message = f"an array of arrays at byte {entry.start}, which llama.cpp does not read."
+                found.append(error("nested-array", key, message))
+            odd = find_odd_bool(self._view, entry)
+            if odd is not None:
+                message = (
+                    f"the byte at {odd} is {self._view[odd]}; a bool is 0 or 1, and llama.cpp takes this for true."
+                )
+                found.append(warning("odd-bool", key, message))
             if key in entries:
                 found.append(error("duplicate-key", key, f"the key occurs again at byte {at}; the first one counts."))
             entries.setdefault(key, entry)
@@ -233,18 +245,19 @@ class GGUFFile:
         value = self.metadata["general.alignment"]
         power_of_two = entry.type is ValueType.UINT32 and 0 < value <= limits.MAX_ALIGNMENT and not value & (value - 1)
         if not power_of_two:
-            shown = f"{value} ({entry.type.name})" if not entry.array else "an array"
-            raise cursor.fail(f"general.alignment is {shown}; it has to be a UINT32 power of two", entry.start)
+            shown = f"of type {entry.type.name}" if entry.array or entry.type is ValueType.STRING else f"{value}"
+            what = f"a UINT32 power of two up to {limits.MAX_ALIGNMENT:,}"
+            raise cursor.fail(f"general.alignment is {shown}; it has to be {what}", entry.start)
         return int(value)
 
-    def _read_tensor(self, cursor: Cursor, index: int, found: list[Finding]) -> GGUFTensor:
+    def _read_tensor(self, cursor: Cursor, index: int, found: FewOfEach) -> GGUFTensor:
         at = cursor.pos
-        name_bytes = cursor.string(f"the name of tensor {index}")
-        name = decode_text(name_bytes[:MAX_KEY_BYTES])
+        name_bytes = cursor.string(f"the name of tensor {index}", MAX_KEY_BYTES)
+        name = decode_text(name_bytes)
         if not 0 < len(name_bytes) <= MAX_TENSOR_NAME_BYTES:
-            message = f"the name has {len(name_bytes):,} bytes; llama.cpp takes 1 to {MAX_TENSOR_NAME_BYTES}."
+            message = f"the name at byte {at} has {len(name_bytes):,} bytes; llama.cpp takes 1 to 63."
             found.append(error("tensor-name", name, message))
-        if not _is_utf8(name_bytes):
+        if not is_utf8(name_bytes):
             found.append(error("bad-utf8", name, f"the tensor name at byte {at} is not UTF-8."))
         dimensions = cursor.u32(f"the dimension count of tensor {name}")
         if dimensions > MAX_DIMENSIONS:
@@ -255,14 +268,14 @@ class GGUFFile:
         number = cursor.u32(f"the type of tensor {name}")
         offset = cursor.u64(f"the offset of tensor {name}")
         kind = GGMLType(number) if number in BLOCKS else number
-        return GGUFTensor(name, shape, kind, offset, 0)
+        return GGUFTensor(name, shape, kind, offset, 0, at=at)
 
     def _place(self, tensor: GGUFTensor) -> GGUFTensor:
         nbytes = 0
         if isinstance(tensor.type, GGMLType):
             with suppress(ValueError):
                 nbytes = tensor_nbytes(tensor.type, tensor.shape)
-        return GGUFTensor(tensor.name, tensor.shape, tensor.type, self.data_offset + tensor.offset, nbytes)
+        return replace(tensor, offset=self.data_offset + tensor.offset, nbytes=nbytes)
 
 
 def open_gguf(path: str | os.PathLike[str], sizes: Mapping[str, int] | None = None) -> GGUFFile:
@@ -284,11 +297,3 @@ def open_gguf(path: str | os.PathLike[str], sizes: Mapping[str, int] | None = No
     if others or found:
         file._join(others, found)
     return file
-
-
-def _is_utf8(data: bytes | memoryview) -> bool:
-    try:
-        str(data, "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -97,6 +97,18 @@ class GGMLType(IntEnum):
     Q2_0 = 42
 
 
+#: numbers that ggml gave up: files that use them need an older llama.cpp, or their model quantised anew
+REMOVED_TYPES: dict[int, str] = {
+    4: "Q4_2",
+    5: "Q4_3",
+    31: "Q4_0_4_4",
+    32: "Q4_0_4_8",
+    33: "Q4_0_8_8",
+    36: "IQ4_NL_4_4",
+    37: "IQ4_NL_4_8",
+    38: "IQ4_NL_8_8",
+}
+
 #: elements a block and bytes a block
 BLOCKS: dict[GGMLType, tuple[int, int]] = {
     GGMLType.F32: (1, 4),
@@ -149,6 +161,14 @@ FILE_TYPES: dict[GGMLType, int] = {
     GGMLType.Q5_1: 9,
     GGMLType.BF16: 32,
 }
+
+
+def type_name(number: int) -> str:
+    """How a tensor type is called: "Q8_0", "removed type 4 (Q4_2)", "unknown type 99"."""
+    if number in BLOCKS:
+        return GGMLType(number).name
+    removed = REMOVED_TYPES.get(number)
+    return f"removed type {number} ({removed})" if removed else f"unknown type {number}"
 
 
 def padded(nbytes: int, alignment: int) -> int:

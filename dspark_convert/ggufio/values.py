@@ -18,12 +18,24 @@ SCALAR_SIZES = {kind: struct.calcsize(f"<{letter}") for kind, letter in SCALAR_F
 MIN_ITEM_BYTES = {**SCALAR_SIZES, ValueType.STRING: 8, ValueType.ARRAY: 12}
 
 
+#: bytes of an array of bools that are looked at in one piece
+_BOOL_STEP = 1 << 16
+
+
 def decode_text(data: bytes | memoryview) -> str:
     """UTF-8 text; bytes that are none become ``\\xNN`` escapes."""
     return str(data, "utf-8", "backslashreplace")
 
 
-@dataclass(frozen=True)
+def is_utf8(data: bytes | memoryview) -> bool:
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
 class ArrayHead:
     """Where an array's items lie: ``start`` is the first item's byte, ``end`` one past the last."""
 
@@ -55,6 +67,8 @@ def skip_array(cursor: Cursor, what: str, depth: int = 1) -> ArrayHead:
             cursor.pos - 8,
         )
     start = cursor.pos
+    if item_type in (ValueType.STRING, ValueType.ARRAY):
+        cursor.walk(count, what)
     if item_type is ValueType.STRING:
         _skip_strings(cursor, count, what)
     elif item_type is ValueType.ARRAY:
@@ -164,7 +178,7 @@ class LazyArray(Sequence[Any]):
         return struct.unpack_from(f"{self._order}{letter}", self._view, head.start + position * size)[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One metadata entry in place: its value's bytes are ``start`` to ``end`` of the file."""
 
@@ -173,6 +187,19 @@ class Entry:
     start: int
     end: int
     array: ArrayHead | None = None
+
+
+def find_odd_bool(view: memoryview, entry: Entry) -> int | None:
+    """Where in ``view`` the first byte of a bool, or of an array of them, is neither 0 nor 1."""
+    start, end = (entry.array.start, entry.array.end) if entry.array else (entry.start, entry.end)
+    if (entry.array.item_type if entry.array else entry.type) is not ValueType.BOOL:
+        return None
+    for at in range(start, end, _BOOL_STEP):
+        piece = bytes(view[at : min(at + _BOOL_STEP, end)])
+        odd = piece.translate(None, b"\0\1")
+        if odd:
+            return at + piece.index(odd[:1])
+    return None
 
 
 class Metadata(Mapping[str, Any]):
