@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import isclose
 
@@ -41,8 +41,13 @@ def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Findin
         message = f"the draft reads hidden states of {draft.hidden_size}, but {where} has {target.hidden_size}."
         findings.append(error("target-hidden-size", "hidden_size", message, another))
     if target.vocab_size is not None and target.vocab_size != draft.vocab_size:
-        message = f"the draft has {draft.vocab_size} tokens, but {where} has {target.vocab_size}."
+        head = "" if draft.has_output else ", whose head it borrows"
+        message = f"the draft has {draft.vocab_size} tokens, but {where} has {target.vocab_size}{head}."
         findings.append(error("target-vocabulary", "vocab_size", message, another))
+    if None not in (target.table_rows, target.vocab_size) and target.table_rows != target.vocab_size:
+        message = f"{where} has {target.vocab_size} tokens and embeddings of {target.table_rows} rows."
+        fix = "convert the target again: llama.cpp loads no such file"
+        findings.append(error("target-table-rows", "token_embd.weight", message, fix))
     if target.n_layer is not None and trained_layers and target.n_layer != trained_layers:
         message = f"the draft was trained for a target of {trained_layers} layers, but {where} has {target.n_layer}."
         findings.append(error("target-layers", "num_target_layers", message, another))
@@ -57,12 +62,39 @@ def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Findin
         findings.append(
             warning("target-untappable", "target_layers", message, "run dspark-validate before relying on it")
         )
+    findings += [*_judge_stages(draft, target), *target.limits]
     if target.transforms and not draft.has_token_embd:
         message = f"{where} stores its embeddings transformed ({target.transforms[0]}), and the draft borrows them."
         findings.append(
             warning("target-transformed", where, message, "write the draft's own: --shared-tensors include")
         )
     return findings
+
+
+def _judge_stages(draft: Draft, target: Target) -> Iterator[Finding]:
+    """A DeepSeek-V4 draft reads residual streams that only a DeepSeek-V4 has."""
+    if draft.deepseek4 is None:
+        return
+    where, own = target.path.name, draft.deepseek4.hyper_connections
+    fix = "give the DeepSeek-V4 that the stages belong to"
+    if not _plain(target.architecture).startswith("deepseekv4") and target.architecture != "deepseek4":
+        message = f"the draft consists of DeepSeek-V4 stages, but {where} is a {target.architecture}."
+        yield error("target-not-deepseek4", "general.architecture", message, fix)
+    elif target.hyper_connections is not None and target.hyper_connections != own:
+        message = f"the draft has {own} hyper-connections, but {where} has {target.hyper_connections}."
+        yield error("target-hyper-connections", "hyper_connection.count", message, fix)
+
+
+def judge_tables(draft: Draft, target: Target) -> list[Finding]:
+    """One of the two shared tables alone serves only where the target's two are one."""
+    if not draft.has_token_embd or draft.has_output or target.tied:
+        return []
+    message = (
+        "the draft has this table but no output.weight, and the target's two tables differ: some llama.cpp builds"
+        " then use the wrong head; it needs both or neither."
+    )
+    fix = "convert it again, with --shared-tensors omit or include"
+    return [error("token-embd-alone", "token_embd.weight", message, fix)]
 
 
 def judge_order(taps: Sequence[int], where: str, fix: str) -> list[Finding]:

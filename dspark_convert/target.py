@@ -12,6 +12,7 @@ from dspark_convert.findings import Finding
 from dspark_convert.source.checkpoint import read_config, require_directory
 from dspark_convert.source.classify import architectures, names_draft
 from dspark_convert.source.provenance import Provenance, is_repo, provenance
+from dspark_convert.target_limits import judge_limits
 
 #: more is no base of rotation; larger integers would not fit a float
 MAX_THETA = 1e30
@@ -23,7 +24,10 @@ class Target:
 
     ``tied``: the head is the embedding table; ``mrope``: positions have several axes;
     ``transforms``: metadata keys that say its embeddings are stored transformed; ``damage``: what
-    is wrong with its file, though what is needed of it could be read.
+    is wrong with its file, though what is needed of it could be read; ``table_rows``: of its
+    embeddings; ``embeddings_type`` and ``head_type``: how a GGUF stores them, or how a checkpoint
+    says that it is quantised; ``other_names``: of the models that it says it was made from;
+    ``limits``: sizes with which llama.cpp does not run it.
     """
 
     path: Path
@@ -38,6 +42,14 @@ class Target:
     rope_theta: float | None = None
     transforms: tuple[str, ...] = ()
     damage: tuple[Finding, ...] = ()
+    context_length: int | None = None
+    table_rows: int | None = None
+    embeddings_type: str | None = None
+    head_type: str | None = None
+    rope_scaling: str | None = None
+    hyper_connections: int | None = None
+    other_names: tuple[str, ...] = ()
+    limits: tuple[Finding, ...] = ()
 
 
 def _size(value: Any) -> int | None:
@@ -81,11 +93,28 @@ def open_target_directory(root: Path) -> Target:
         mrope=isinstance(rope, dict) and "mrope_section" in rope,
         rope_theta=_number(rope.get("rope_theta") if isinstance(rope, dict) else None)
         or _number(config.get("rope_theta")),
+        context_length=_size(config.get("max_position_embeddings")),
+        embeddings_type=_method(whole),
+        head_type=_method(whole),
+        rope_scaling=_scaling(rope),
+        hyper_connections=_size(config.get("hc_mult")),
     )
 
 
-def open_target_gguf(path: Path) -> Target:
-    """Read the header of a target GGUF.
+def _method(config: Mapping[str, Any]) -> str | None:
+    """The name of a checkpoint's quantisation."""
+    quantised = config.get("quantization_config")
+    method = quantised.get("quant_method") if isinstance(quantised, dict) else None
+    return method if isinstance(method, str) else None
+
+
+def _scaling(rope: Any) -> str | None:
+    kind = (rope.get("rope_type") or rope.get("type")) if isinstance(rope, Mapping) else None
+    return kind if isinstance(kind, str) and kind not in ("default", "none", "mrope") else None
+
+
+def open_target_gguf(path: Path, sizes: Mapping[str, int] | None = None) -> Target:
+    """Read the header of a target GGUF; ``sizes`` as in ``ggufio.reader.open_gguf``.
 
     Raises UsageError if ``path`` is no file, InputError if it is no GGUF or a draft.
     """
@@ -96,10 +125,10 @@ def open_target_gguf(path: Path) -> Target:
         if path.is_dir():
             what = "is a directory, expected a GGUF (dspark-convert takes a directory with --target-model-dir)"
         raise UsageError(f"the target {path} {what}.")
-    with open_gguf(path) as gguf:
+    with open_gguf(path, sizes) as gguf:
         metadata = gguf.metadata
         architecture = str(metadata.get("general.architecture", "unknown"))
-        if architecture in ("dflash", "dspark"):
+        if architecture in ("dflash", "dspark", "dflash-draft") or architecture.endswith(("-dspark", "-dflash-draft")):
             raise InputError(
                 f"the target {path} is itself a draft ({architecture}); give the model that it drafts for."
             )
@@ -107,6 +136,10 @@ def open_target_gguf(path: Path) -> Target:
         sections = _list(metadata.get(f"{architecture}.rope.dimension_sections")) or ()
         name = metadata.get("general.name")
         url = metadata.get("general.source.huggingface.repository")
+        table = gguf.tensor("token_embd.weight")
+        head = gguf.tensor("output.weight") or table
+        bases = (f"general.base_model.0.{part}" for part in ("name", "repo_url"))
+        scaling = metadata.get(f"{architecture}.rope.scaling.type")
         return Target(
             path=path,
             is_gguf=True,
@@ -123,4 +156,12 @@ def open_target_gguf(path: Path) -> Target:
             rope_theta=_number(metadata.get(f"{architecture}.rope.freq_base")),
             transforms=tuple(key for key in metadata if ".hadamard." in key),
             damage=tuple(finding for finding in gguf.findings if finding.severity == "error"),
+            context_length=_size(metadata.get(f"{architecture}.context_length")),
+            table_rows=table.shape[1] if table and len(table.shape) > 1 else None,
+            embeddings_type=table.type_name if table else None,
+            head_type=head.type_name if head else None,
+            rope_scaling=_scaling({"type": scaling}),
+            hyper_connections=_size(metadata.get(f"{architecture}.hyper_connection.count")),
+            other_names=tuple(name for key in bases if isinstance(name := metadata.get(key), str)),
+            limits=tuple(judge_limits(architecture, metadata)),
         )

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
+from dspark_convert.fit import judge_file
 from dspark_convert.ggufio.dialects import read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.lint import lint
-from dspark_convert.pair import judge_pair, judge_taps
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.shape import DraftShape
-from dspark_convert.runtime.target_limits import judge_deepseek4_target
-from dspark_convert.target import Target, open_target_gguf
-from dspark_convert.words import shown
+from dspark_convert.target import open_target_gguf
 
 #: of what is wrong with a file, so much is told; one wrong size misshapes every layer
 TOLD_PROBLEMS = 4
@@ -39,10 +36,10 @@ def precheck(draft_path: Path, target_path: Path) -> tuple[list[Check], DraftSha
             return [Check("draft", "fail", _sentence(problems)), skipped], None
         _refuse_what_is_not_run(draft, draft_file)
         checks = [Check("draft", "pass", _summary(draft))]
-        problems = _judge_pair(draft, target, draft_file, target_file)
-        types = _other_types(draft_file, target_file)
-    if problems:
+        findings = judge_file(draft, draft_file.metadata, target)
+    if problems := [finding for finding in findings if finding.severity == "error"]:
         return [*checks, Check("pair", "fail", _sentence(problems))], None
+    types = "".join(f" ({f.message.rstrip('.')})" for f in findings if f.rule == "target-token-types")
     fits = f"hidden size, {draft.vocab_size:,} tokens and taps fit the {target.architecture} target{types}"
     return [*checks, Check("pair", "pass", fits)], _shape(draft)
 
@@ -78,64 +75,10 @@ def _shape(draft: Draft) -> DraftShape:
     )
 
 
-def _judge_pair(draft: Draft, target: Target, ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
-    trained = ours.metadata.get("dspark.target.block_count", 0)
-    findings = [*judge_pair(draft, target, trained if type(trained) is int else 0), *judge_taps(draft, target, 0)]
-    problems = [finding for finding in findings if finding.severity == "error"]
-    if draft.has_token_embd and not draft.has_output and not target.tied:
-        message = (
-            "the draft has this table but no output.weight, and the target's two tables differ: some llama.cpp builds"
-            " then use the wrong head; it needs both or neither."
-        )
-        problems.append(error("token-embd-alone", "token_embd.weight", message))
-    if target.architecture == "deepseek4":
-        problems += judge_deepseek4_target(theirs)
-    return problems + (_compare_tokens(ours, theirs) or _compare_splitting(ours, theirs))
-
-
-def _compare_tokens(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
-    """Two vocabularies of one size may still differ in single tokens; other sizes are judged elsewhere."""
-    key = "tokenizer.ggml.tokens"
-    own, wanted = _items(ours, key), _items(theirs, key)
-    if not wanted:
-        return [
-            error("target-tokens", key, f"the target holds no list of tokens to compare the draft's {len(own):,} with.")
-        ]
-    different = [(index, a, b) for index, (a, b) in enumerate(zip(own, wanted, strict=False)) if a != b]
-    if not different:
-        return []
-    index, a, b = different[0]
-    message = (
-        f"{len(different):,} tokens differ, the first is {index}: {shown(a)} in the draft, {shown(b)} in the target."
-    )
-    return [error("target-tokens", key, message)]
-
-
-def _other_types(ours: GGUFFile, theirs: GGUFFile) -> str:
-    """Said of types that differ, as they do between converters of one model: the draft's own are never read."""
-    key = "tokenizer.ggml.token_type"
-    a, b = _items(ours, key), _items(theirs, key)
-    count = sum(x != y for x, y in zip_longest(a, b))
-    return f" ({count:,} token types are not the target's, which changes nothing)" if count else ""
-
-
 def _items(file: GGUFFile, key: str) -> Sequence[Any]:
     """The list or text under ``key``; what a stranger's file holds there may also be a number."""
     value = file.metadata.get(key)
     return value if isinstance(value, Sequence) else ()
-
-
-def _compare_splitting(ours: GGUFFile, theirs: GGUFFile) -> list[Finding]:
-    """One list of tokens, but two ways to make them of text: the vocabulary is another model's.
-
-    Names of pre-tokenizers and special ids are left out: they differ between converters of one model.
-    """
-    findings = []
-    for key in ("tokenizer.ggml.model", "tokenizer.ggml.merges"):
-        a, b = _items(ours, key), _items(theirs, key)
-        if a and b and list(a) != list(b):
-            findings.append(error("target-tokens", key, "it is not the target's, although the tokens are."))
-    return findings
 
 
 def _summary(draft: Draft) -> str:

@@ -137,6 +137,14 @@ def test_one_token_too_many_is_refused(random_pair: PairFiles, tmp_path: Path) -
     assert "the vocabulary has 513 tokens" in checks[0].detail
 
 
+def test_other_padding_passes(random_pair: PairFiles, tmp_path: Path) -> None:
+    """Tokens that the target calls unused are never written by it."""
+    draft = read(random_pair.draft)
+    draft.set("tokenizer.ggml.tokens", [*draft.kv["tokenizer.ggml.tokens"].value[:-1], "<unused>"])
+    checks, shape = precheck(draft.write(tmp_path / "padding.gguf"), random_pair.target)
+    assert ([check.status for check in checks], shape is None) == (["pass", "pass"], False)
+
+
 def test_target_without_tokens_is_refused(random_pair: PairFiles, tmp_path: Path) -> None:
     target = read(random_pair.target)
     del target.kv["tokenizer.ggml.tokens"]
@@ -233,7 +241,7 @@ def test_a_number_where_a_list_belongs_is_no_fault(key: str, random_pair: PairFi
 def test_a_long_token_is_not_told_whole(random_pair: PairFiles, tmp_path: Path) -> None:
     draft = read(random_pair.draft)
     tokens = list(draft.kv["tokenizer.ggml.tokens"].value)
-    draft.set("tokenizer.ggml.tokens", [*tokens[:-1], "z" * 100_000])
+    draft.set("tokenizer.ggml.tokens", [*tokens[:300], "z" * 100_000, *tokens[301:]])
     checks, _ = precheck(draft.write(tmp_path / "long.gguf"), random_pair.target)
     assert "1 tokens differ" in checks[1].detail
     assert len(checks[1].detail) < 300

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from dspark_convert.findings import Finding, error
-from dspark_convert.ggufio.reader import GGUFFile
 
 #: the Hadamard matrices that turn an indexer's keys come in multiples of it
 HADAMARD = 64
@@ -13,11 +13,13 @@ HADAMARD = 64
 INDEXED = 4
 
 
-def judge_deepseek4_target(file: GGUFFile) -> Iterator[Finding]:
+def judge_limits(architecture: str, metadata: Mapping[str, Any]) -> Iterator[Finding]:
     """Sizes over which llama.cpp dies (SIGFPE, SIGABRT) in the first batch of a DeepSeek-V4."""
+    if architecture != "deepseek4":
+        return
 
     def value(name: str) -> object:
-        return file.metadata.get(f"deepseek4.{name}")
+        return metadata.get(f"deepseek4.{name}")
 
     width, heads = value("attention.indexer.key_length"), value("attention.key_length")
     ratios = value("attention.compress_ratios")
