@@ -1,9 +1,9 @@
 """What a draft GGUF means: its metadata and tensor shapes -> Draft.
 
-Two layouts are read: ``dflash`` (mainline llama.cpp) and ``dspark`` (the first llama.cpp revisions
-with DSpark). Both have the same tensor names and the same key names after the architecture.
-Beside the runtime's keys our own files say the rest of the meaning under ``dspark.*``; where both
-speak they have to agree. A key that is missing means what llama.cpp takes it to mean.
+A file of any layout is first put into mainline's words (``dspark_convert.ggufio.layouts``) and then read
+as one of mainline's. Beside the runtime's keys our own files say the rest of the meaning under
+``dspark.*``; where both speak they have to agree. A key that is missing means what llama.cpp takes
+it to mean.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import Any, Literal
 
 from dspark_convert.draft import Draft, Kind, Rope
 from dspark_convert.errors import InputError
-from dspark_convert.findings import Finding, error, info, warning
+from dspark_convert.findings import Finding, error, warning
 from dspark_convert.ggufio.keys import INTEGERS, Keys
-from dspark_convert.ggufio.legacy import find_legacy
+from dspark_convert.ggufio.layouts import Layout, find_layout
+from dspark_convert.ggufio.layouts.differences import check_layout
+from dspark_convert.ggufio.layouts.fork_types import check_fork_types
+from dspark_convert.ggufio.layouts.view import View, view
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.stages import has_stages, read_stages
 from dspark_convert.ggufio.types import ValueType
@@ -43,30 +46,37 @@ MEANING: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """``draft`` is None where the layout is not read or a value that it needs is missing."""
+    """``draft`` is None where the layout is not read or a value that it needs is missing.
+
+    ``dialect`` is the layout's name; ``view`` has the file in mainline's words. ``findings`` name the
+    file's own keys and tensors.
+    """
 
     dialect: str
     draft: Draft | None
     findings: tuple[Finding, ...]
+    view: View
 
 
-def read_draft(file: GGUFFile) -> Reading:
-    """The meaning of an open file, with findings about its metadata.
+def read_draft(file: GGUFFile, target: GGUFFile | None = None) -> Reading:
+    """The meaning of an open file, with findings about its layout and metadata.
 
-    Raises InputError if the file is no draft, saying what it is.
+    ``target`` is its open target's GGUF, for layouts that leave sizes to it. Raises InputError if the
+    file is no draft, saying what it is.
     """
     architecture = file.metadata.get("general.architecture")
     if not isinstance(architecture, str):
         raise InputError(f"{file.path} is no model: it has no general.architecture.")
-    legacy = find_legacy(architecture, file)
-    if legacy is not None:
-        message = f"{legacy.title}, which mainline llama.cpp does not run; {legacy.differs}."
-        fix = "convert the published checkpoint with dspark-convert"
-        finding = error("legacy-layout", "general.architecture", message, fix)
-        return Reading(legacy.dialect, None, (finding,))
-    if architecture not in ("dflash", "dspark"):
+    layout = find_layout(architecture, file)
+    if layout is None:
         raise InputError(_describe(file, architecture))
-    return _read(Keys(file, architecture), architecture)
+    seen = view(file, layout, target)
+    findings = [*check_fork_types(file), *check_layout(seen)]
+    if layout.unreadable or (seen.sizes is not None and seen.sizes.severity == "error"):
+        return Reading(layout.name, None, tuple(findings), seen)
+    keys = Keys(seen.judged, "dflash")
+    draft = _read(keys, layout)
+    return Reading(layout.name, draft, (*findings, *seen.told(keys.findings)), seen)
 
 
 def _describe(file: GGUFFile, architecture: str) -> str:
@@ -81,20 +91,21 @@ def _describe(file: GGUFFile, architecture: str) -> str:
     )
 
 
-def _read(keys: Keys, dialect: str) -> Reading:
+def _read(keys: Keys, layout: Layout) -> Draft | None:
     file = keys.file
+    defaults = layout.prefix == "dflash."  # of a loader that runs such a file
     kind = _kind(file)
     v4 = has_stages(keys)
     sizes = _sizes(keys, v4)
     stages = read_stages(keys) if v4 else None
     eps = keys.number("attention.layer_norm_rms_epsilon", ValueType.FLOAT32, required=True)
-    taps = keys.array(f"{dialect}.target_layers", INTEGERS, required=True)
+    taps = keys.array(f"{keys.prefix}.target_layers", INTEGERS, required=True)
     mask = keys.full("tokenizer.ggml.mask_token_id", ValueType.UINT32, required=True)
     block_size = _block_size(keys, kind)
-    anchor = _anchor(keys, kind, dialect)
-    confidence = _confidence(keys, kind, dialect)
+    anchor = _anchor(keys, kind, tell=defaults)
+    confidence = _confidence(keys, kind, tell=defaults)
     if sizes is None or taps is None or block_size is None or eps is None or mask is None or (v4 and stages is None):
-        return Reading(dialect, None, tuple(keys.findings))
+        return None
     w1, d2t = file.tensor("markov_w1.weight"), file.tensor("d2t")
     vocab_size = _vocab_size(keys)
     rank = w1.shape[0] if w1 else 0
@@ -121,7 +132,7 @@ def _read(keys: Keys, dialect: str) -> Reading:
         rope=_rope(keys, sizes["key_length"], v4),
         causal=keys.number("attention.causal", ValueType.BOOL) or False,
         sliding_window=keys.number("attention.sliding_window", ValueType.UINT32) or None,
-        sliding_window_pattern=keys.array(f"{dialect}.attention.sliding_window_pattern", (ValueType.BOOL,)) or (),
+        sliding_window_pattern=keys.array(f"{keys.prefix}.attention.sliding_window_pattern", (ValueType.BOOL,)) or (),
         has_token_embd=file.tensor("token_embd.weight") is not None,
         has_output=file.tensor("output.weight") is not None,
         has_sinks=any(SINKS.fullmatch(tensor.name) for tensor in file.tensors),
@@ -129,13 +140,7 @@ def _read(keys: Keys, dialect: str) -> Reading:
     )
     _compare_meaning(keys, draft)
     _compare_backbone(keys, draft, v4)
-    if dialect == "dspark":
-        message = (
-            "the early DSpark layout (architecture dspark): only the first llama.cpp revisions with DSpark run it."
-        )
-        fix = "for mainline convert with --dialect dflash"
-        keys.findings.append(info("early-layout", "general.architecture", message, fix))
-    return Reading(dialect, draft, tuple(keys.findings))
+    return draft
 
 
 def _sizes(keys: Keys, v4: bool) -> dict[str, int] | None:
@@ -168,25 +173,25 @@ def _block_size(keys: Keys, kind: Kind) -> int | None:
     return value
 
 
-def _anchor(keys: Keys, kind: Kind, dialect: str) -> bool:
-    """Only DSpark drafts can predict from slot 0; the early layout knows no others."""
+def _anchor(keys: Keys, kind: Kind, *, tell: bool) -> bool:
+    """Only DSpark drafts can predict from slot 0; layouts without the key know no others."""
     value: bool | None = keys.number("sample_from_anchor", ValueType.BOOL)
     if value is not None:
         return value
-    if kind == "dspark" and dialect == "dflash":
+    if kind == "dspark" and tell:
         message = "the key is missing; llama.cpp takes true: the first draft token is predicted at the anchor."
         fix = "convert the draft again, so that the file says which it is"
-        keys.findings.append(warning("key-default", f"{dialect}.sample_from_anchor", message, fix))
+        keys.findings.append(warning("key-default", f"{keys.prefix}.sample_from_anchor", message, fix))
     return kind == "dspark"
 
 
-def _confidence(keys: Keys, kind: Kind, dialect: str) -> bool:
+def _confidence(keys: Keys, kind: Kind, *, tell: bool) -> bool:
     held = keys.file.tensor("conf_proj.weight") is not None
     value: bool | None = keys.number("has_confidence_head", ValueType.BOOL)
-    if value is None and kind == "dspark" and dialect == "dflash" and not held:
+    if value is None and kind == "dspark" and tell and not held:
         message = "the key is missing; llama.cpp takes true, and --spec-draft-p-min reads what is not there."
         keys.findings.append(
-            warning("key-default", f"{dialect}.has_confidence_head", message, "convert the draft again")
+            warning("key-default", f"{keys.prefix}.has_confidence_head", message, "convert the draft again")
         )
     return held if value is None else value
 

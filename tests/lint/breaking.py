@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.draft_file import HIDDEN, RANK, STRING, DraftFile
+from tests.draft_file import HIDDEN, RANK, DraftFile
 
 Change = Callable[[DraftFile], None]
 
@@ -79,15 +79,6 @@ def bare_dflash(file: DraftFile) -> None:
         del file.tensors[name]
     for key in ("dflash.has_confidence_head", "dspark.markov_rank", "dspark.markov_head_type"):
         del file.kv[key]
-
-
-def rename_architecture(name: str, **kv: tuple[int, Any]) -> Change:
-    def change(file: DraftFile) -> None:
-        file.kv["general.architecture"] = (STRING, name, None)
-        for key, (kind, value) in kv.items():
-            file.kv[key.replace("__", ".")] = (kind, value, None)
-
-    return change
 
 
 def values_gone(file: DraftFile) -> None:

@@ -23,7 +23,6 @@ from tests.lint.breaking import (
     drop,
     put,
     reduced,
-    rename_architecture,
     shape,
     values_gone,
 )
@@ -42,11 +41,6 @@ NAN, INF = struct.pack("<f", float("nan")), struct.pack("<f", float("-inf"))
 
 #: rule, severity, how to break the good file
 CASES: list[tuple[str, str, Change]] = [
-    ("legacy-layout", "error", rename_architecture("dspark", dspark__dspark__block_size=(U32, 7))),
-    ("legacy-layout", "error", rename_architecture("dflash-draft")),
-    ("legacy-layout", "error", rename_architecture("deepseek4-dspark")),
-    ("legacy-layout", "error", put(dflash__log_snr_conditioning=(BOOL, True))),
-    ("legacy-layout", "error", put(dflash__dsv41_semantics=(BOOL, True))),
     ("key-missing", "error", put(dflash__target_layers=None)),
     ("key-missing", "error", put(tokenizer__ggml__mask_token_id=None)),
     ("key-missing", "error", put(dflash__block_size=None)),
@@ -207,7 +201,7 @@ def test_every_rule_is_broken_here() -> None:
     text = "".join(path.read_text() for path in sources)
     rules = set(re.findall(r'(?:error|warning|info|tell)\(\s*"([a-z0-9-]+)"', text))
     of_pairs = {"taps-duplicate", "taps-unsorted"}
-    elsewhere = {"big-endian", "gguf-version", "file-name", "values-unchecked", "early-layout"}
+    elsewhere = {"big-endian", "gguf-version", "file-name", "values-unchecked"}
     of_files = {"broken-block", "split-file"}
     assert {rule for rule, _, _ in [*CASES, *STAGE_CASES]} | elsewhere == rules | of_pairs | of_files
 
