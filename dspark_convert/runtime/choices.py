@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from dspark_convert.runtime.noise import Tolerance
 
 #: choices of one block that are followed, and those tried for each
-MAX_FOLLOWED = 5
-MAX_TRIED = 8
+MAX_FOLLOWED = 8
+MAX_TRIED = 6
+#: what rounding alone does, as a part of the tolerance: beyond it a choice is looked for
+NOISE = 1 / 3
 
 #: computes the block with these choices going the other way
 Compute = Callable[[Collection["Swap"]], "Block"]
@@ -49,16 +51,14 @@ def follow_choices(compute: Compute, got: NDArray[Any], first: int, tolerance: T
     own = block = compute(())
     swaps: tuple[Swap, ...] = ()
     largest = 0.0
-    while block.margins is not None and furthest(block, got, first) > tolerance.logits:
-        if len(swaps) == MAX_FOLLOWED:
-            return Followed(own)
-        tried = [(swap, compute((*swaps, swap))) for swap in _near(block.margins, tolerance.margin, swaps)]
-        if not tried:
-            return Followed(own)
-        swap, best = min(tried, key=lambda pair: _typical(pair[1], got, first))
-        if _typical(best, got, first) >= _typical(block, got, first):
-            return Followed(own)
+    while len(swaps) < MAX_FOLLOWED and furthest(block, got, first) > NOISE * tolerance.logits:
+        tried = [(swap, compute((*swaps, swap))) for swap in _near(block, got, first, tolerance, swaps)]
+        swap, best = min(tried, key=lambda pair: _typical(pair[1], got, first), default=((0, 0), block))
+        if _typical(best, got, first) >= _typical(block, got, first) or block.margins is None:
+            break
         swaps, largest, block = (*swaps, swap), max(largest, float(block.margins[swap])), best
+    if furthest(block, got, first) > tolerance.logits:
+        return Followed(own)
     return Followed(block, len(swaps), largest)
 
 
@@ -83,9 +83,12 @@ def _differences(block: Block, got: NDArray[Any], first: int) -> tuple[NDArray[A
     return np.nan_to_num(apart, nan=1e9, posinf=1e9), deviation
 
 
-def _near(margins: NDArray[Any], limit: float, followed: Collection[Swap]) -> list[Swap]:
-    """The nearest choices below ``limit``, but for those that are followed already."""
-    places = sorted(
-        (float(margins[stage, slot]), (int(stage), int(slot))) for stage, slot in np.argwhere(margins < limit)
-    )
-    return [place for _, place in places if place not in followed][:MAX_TRIED]
+def _near(block: Block, got: NDArray[Any], first: int, tolerance: Tolerance, followed: Collection[Swap]) -> list[Swap]:
+    """The nearest choices below the margin that are not followed yet, those of slots that are off before others."""
+    if block.margins is None:
+        return []
+    apart, deviation = _differences(block, got, first)
+    off = {first + int(slot) for slot in np.flatnonzero(apart.max(1) / deviation > NOISE * tolerance.logits)}
+    near = [(int(stage), int(slot)) for stage, slot in np.argwhere(block.margins < tolerance.margin)]
+    near.sort(key=lambda place: (place[1] not in off, float(block.margins[place])))  # type: ignore[index]
+    return [place for place in near if place not in followed][:MAX_TRIED]

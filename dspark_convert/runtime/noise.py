@@ -36,6 +36,7 @@ TOLERANCES = {
     GGMLType.F16: Tolerance("F16", 1e-2, 2e-3, 1e-2),
     GGMLType.BF16: Tolerance("BF16", 9e-2, 1.2e-2, 5e-2),
     GGMLType.Q8_0: Tolerance("Q8_0", 0.3, 5e-2, 0.1),
+    GGMLType.MXFP4: Tolerance("MXFP4", 0.3, 5e-2, 0.1),  # rounds what it is multiplied with as Q8_0 does
 }
 #: all other types; the k-quants' partner, one scale for 256 activations, is the coarsest
 COARSEST = Tolerance("types below 8 bits", 0.5, 8e-2, 0.2)

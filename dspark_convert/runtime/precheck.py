@@ -72,6 +72,7 @@ def _shape(draft: Draft) -> DraftShape:
         causal=draft.causal,
         has_confidence_head=draft.kind == "dspark" and draft.has_confidence_head,
         kind=draft.kind,
+        stages=draft.deepseek4 is not None,
     )
 
 

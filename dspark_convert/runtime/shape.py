@@ -13,7 +13,7 @@ class DraftShape:
     """``reads_anchor``: slot 0 of a block, where the anchor stands, proposes the next token.
 
     That takes a Markov head and ``sample_from_anchor``: other drafts are read from slot 1 on. ``kind`` is
-    "dspark" with a Markov head, "dflash" without.
+    "dspark" with a Markov head, "dflash" without. ``stages``: DeepSeek-V4's, not Qwen3's layers.
     """
 
     block_size: int
@@ -22,6 +22,7 @@ class DraftShape:
     causal: bool
     has_confidence_head: bool
     kind: str = "dspark"
+    stages: bool = False
 
     @property
     def drafts_per_block(self) -> int:

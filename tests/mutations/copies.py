@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,14 +29,16 @@ Pack = Callable[[NDArray[Any], gguf.GGMLQuantizationType], NDArray[Any]]
 class Copy:
     """``kv`` in the file's order; ``tensors`` as PyTorch shapes them ([rows, columns]), float32 or int64.
 
-    Changes assign new arrays, never into the old ones: copies of one file share them.
+    Those in ``packed`` are the bytes of blocks, [rows, bytes], in the type that stands there. Changes assign new
+    arrays, never into the old ones: copies of one file share them.
     """
 
     kv: dict[str, Value]
     tensors: dict[str, NDArray[Any]]
+    packed: dict[str, gguf.GGMLQuantizationType] = field(default_factory=dict)
 
     def copy(self) -> Copy:
-        return Copy(dict(self.kv), dict(self.tensors))
+        return Copy(dict(self.kv), dict(self.tensors), self.packed)
 
     def set(self, key: str, value: Any) -> None:
         """Another value of the same type."""
@@ -49,7 +51,9 @@ class Copy:
             if key != "general.architecture":
                 writer.add_key_value(key, entry.value, entry.type, sub_type=entry.item)
         for name, tensor in self.tensors.items():
-            if tensor.ndim == 1 or outtype == "F32":
+            if name in self.packed:
+                writer.add_tensor(name, np.ascontiguousarray(tensor), raw_dtype=self.packed[name])
+            elif tensor.ndim == 1 or outtype == "F32":
                 writer.add_tensor(name, np.ascontiguousarray(tensor))
             else:
                 kind = gguf.GGMLQuantizationType[outtype]
@@ -77,11 +81,12 @@ class Mutant(NamedTuple):
 
 
 def read(path: Path) -> Copy:
-    """Every key and tensor of a file whose matrices are F32."""
+    """Every key and tensor of a file; what is not F32 as the bytes of its blocks."""
     reader = gguf.GGUFReader(path)
     kv = {
         field.name: Value(field.types[0], field.contents(), field.types[1] if len(field.types) > 1 else None)
         for field in reader.fields.values()
         if not field.name.startswith("GGUF.")
     }
-    return Copy(kv, {tensor.name: np.array(tensor.data) for tensor in reader.tensors})
+    packed = {t.name: t.tensor_type for t in reader.tensors if t.data.dtype == np.uint8}
+    return Copy(kv, {tensor.name: np.array(tensor.data) for tensor in reader.tensors}, packed)

@@ -73,7 +73,7 @@ class Bench:
 
     root: Path
     reference: Path
-    target_reference: Path
+    target_reference: Path | None
     good: Mapping[str, Path]
     targets: dict[str, Path]
     prompts: Sequence[str]

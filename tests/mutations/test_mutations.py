@@ -190,6 +190,7 @@ def judge_good_files(bench: Bench, outtypes: Sequence[OutType], targets: Sequenc
     def judge(item: tuple[OutType, Shared]) -> list[Verdict]:
         outtype, shared = item
         path = bench.root / f"dspark-good-{outtype}-{shared}.gguf"
+        assert bench.target_reference is not None
         convert(bench.reference, bench.target_reference, path, outtype, shared)
         return [bench.judge(f"{outtype}, tables {shared}, {target}", path, target) for target in targets]
 

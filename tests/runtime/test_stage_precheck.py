@@ -24,7 +24,13 @@ def test_a_good_pair_passes(pair: StagePair, outtype: str) -> None:
     checks, shape = precheck(pair.written("good", lambda _want: None, outtype), pair.target)
     assert [(check.name, check.status) for check in checks] == [("draft", "pass"), ("pair", "pass")], checks
     assert shape == DraftShape(
-        block_size=5, reads_anchor=True, mask_token_id=507, causal=False, has_confidence_head=True, kind="dspark"
+        block_size=5,
+        reads_anchor=True,
+        mask_token_id=507,
+        causal=False,
+        has_confidence_head=True,
+        kind="dspark",
+        stages=True,
     )
 
 
