@@ -133,7 +133,7 @@ def _key(key: KeyDiff) -> Lines:
         lengths, types = key.items.lengths, key.types
         if key.change == "changed":
             counts = f"{lengths[0]:,} items" if lengths[0] == lengths[1] else f"{lengths[0]:,} -> {lengths[1]:,} items"
-            yield f"  {name}: {counts}, {key.items.different:,} differ"
+            yield f"  {name}: {counts}, {key.items.different:,} different"
             for index, a, b in key.items.first:
                 yield from (f"  {line}" for line in _change(str(index), a, b))
             return

@@ -48,7 +48,7 @@ class Diff:
 
         Labels do not count. Where the values were compared, types do not either: the values decide.
         """
-        if self.meaning is None or self.meaning or any(not key.is_label for key in self.metadata):
+        if self.meaning is None or self.meaning or any(key.counts for key in self.metadata):
             return False
         if self.values is None:
             return not self.tensors

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from dspark_convert.diff.names import key_name
+from dspark_convert.diff.names import COMMON, key_name
 from dspark_convert.diff.sides import Side
 from dspark_convert.document import plain
 
@@ -64,6 +64,11 @@ class KeyDiff:
     def is_label(self) -> bool:
         """Whether the draft computes the same with either."""
         return self.key.startswith(LABELS)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it makes another draft. A key that only one of two layouts has is judged by the meaning."""
+        return not self.is_label and not (self.key.startswith(COMMON) and self.change.startswith("only"))
 
     def to_json(self) -> dict[str, Any]:
         found = {"key": self.key, "change": self.change, "label": self.is_label, "types": list(self.types)}

@@ -113,8 +113,11 @@ class Sums:
         distances: Numbers = np.sqrt(self._row_apart) / np.maximum(sizes, least)
         return distances
 
-    def matrices(self, rows_each: int) -> list[int]:
-        """Those of a stack, of ``rows_each`` rows each, with a difference beyond the bound; empty if not known."""
+    def matrices(self, rows_each: int, most: float) -> list[int]:
+        """Those of a stack, of ``rows_each`` rows each, that are further away than ``most``, or where that is 0 have a
+        difference beyond the bound; empty if not known."""
         if self._rows_each > 1:
             return []
-        return sorted({int(row) // rows_each for row in np.flatnonzero(self._row_beyond)})
+        apart, sizes = (rows.reshape(-1, rows_each).sum(axis=1) for rows in (self._row_apart, self._row_a))
+        wrong = apart > most**2 * sizes if most else self._row_beyond.reshape(-1, rows_each).any(axis=1)
+        return [int(index) for index in np.flatnonzero(wrong)]

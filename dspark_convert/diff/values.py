@@ -122,37 +122,44 @@ def _judge(
         note = f"{things} NaN or infinite on one side only, the first at {_place(sums, sums.first)}"
         return ValueDiff(name, types, "different", *figures, note)
     if bound(*kinds) is not None:
-        note = "" if not sums.beyond else f"{_numbers(sums.beyond, sums)} beyond rounding{_which(sums, shape)}"
+        note = "" if not sums.beyond else f"{_numbers(sums.beyond, sums)} beyond rounding{_where(sums, shape)}"
     elif not expected:
-        note = f"{_numbers(sums.different, sums)} not the same{_which(sums, shape)}"
+        note = f"{_numbers(sums.different, sums)} different{_where(sums, shape)}"
     else:
-        note = _whole(sums, expected)
+        note = _whole(sums, expected, shape)
     return ValueDiff(name, types, "different" if note else "rounding", *figures, note)
 
 
-def _whole(sums: Sums, expected: float) -> str:
+def _whole(sums: Sums, expected: float, shape: tuple[int, ...]) -> str:
     """Why rounding does not explain the distance of the whole, of a row, or the size; empty if it does."""
     rows, most = sums.row_distances(), row_limit(expected)
     furthest = int(rows.argmax())
     if sums.relative > expected:
-        return "further apart than rounding explains"
+        return f"further apart than rounding explains{_matrices(sums, shape, expected)}"
     if len(rows) > 1 and rows[furthest] > most:
-        return f"row {furthest} is {rows[furthest]:.2g} of its size away, rounding explains {most:.2g}"
+        which = _matrices(sums, shape, expected)
+        return f"row {furthest} is {rows[furthest]:.2g} of its size away, rounding explains {most:.2g}{which}"
     if abs(sums.factor - 1) > size_limit(expected):
         return f"B is A times {sums.factor:.3g}, which rounding is not"
     return ""
 
 
-def _which(sums: Sums, shape: tuple[int, ...]) -> str:
-    """The matrices of a stack that differ, unless all do; else the place of the largest difference."""
+def _where(sums: Sums, shape: tuple[int, ...]) -> str:
+    return _matrices(sums, shape, 0) or f", the largest difference at {_place(sums, sums.largest)}"
+
+
+def _matrices(sums: Sums, shape: tuple[int, ...], most: float) -> str:
+    """The matrices of a stack that are further away than ``most``, unless all or none are."""
     parts = shape[2] if len(shape) > 2 else 1
-    wrong = sums.matrices(shape[1]) if parts > 1 else []
-    if 0 < len(wrong) < parts:
-        return f", in {len(wrong)} of its {parts} matrices: {listed([str(i) for i in wrong], TOLD_MATRICES)}"
-    return f", the largest difference at {_place(sums, sums.largest)}"
+    wrong = sums.matrices(shape[1], most) if parts > 1 else []
+    if not 0 < len(wrong) < parts:
+        return ""
+    return f", in {len(wrong)} of its {parts} matrices: {listed([str(i) for i in wrong], TOLD_MATRICES)}"
 
 
 def _numbers(count: int, sums: Sums) -> str:
+    if count == sums.count > 1:
+        return f"all {count:,} numbers are"
     return f"{count:,} of {sums.count:,} numbers {'is' if count == 1 else 'are'}"
 
 

@@ -10,7 +10,7 @@ from dspark_convert.words import listed
 #: names that are told
 TOLD = 4
 #: keys of the list of tokens and what belongs to it
-VOCABULARY = "tokenizer."
+VOCABULARY = {f"tokenizer.ggml.{name}" for name in ("model", "pre", "tokens", "token_type", "scores", "merges")}
 
 
 def verdict(diff: Diff) -> str:
@@ -49,10 +49,10 @@ def _rounded(diff: Diff) -> str:
 
 def _reasons(diff: Diff) -> Iterator[str]:
     """What makes it more than another quantisation, beside the meaning."""
-    keys = [key.key for key in diff.metadata if not key.is_label]
-    if any(key.startswith(VOCABULARY) for key in keys):
+    keys = [key.key for key in diff.metadata if key.counts]
+    if VOCABULARY & set(keys):
         yield "another vocabulary"
-    others = [key for key in keys if not key.startswith(VOCABULARY)]
+    others = [key for key in keys if key not in VOCABULARY]
     if others and not diff.meaning:
         yield f"other metadata ({listed(others, TOLD)})"
     alone = sum(tensor.change in ("only-a", "only-b") for tensor in diff.tensors)
