@@ -21,6 +21,8 @@ TYPES = {
     "I64": (27, 1, 8),
     "BF16": (30, 1, 2),
     "MXFP4": (39, 32, 17),
+    "Q4_0": (2, 32, 18),
+    "Q4_1": (3, 32, 20),
 }
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FEED_FORWARD, VOCAB, RANK = 64, 2, 4, 2, 16, 96, 80, 32

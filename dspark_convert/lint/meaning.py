@@ -87,6 +87,9 @@ def _window(draft: Draft) -> Iterator[Finding]:
     elif pattern and draft.sliding_window and not any(pattern):
         message = f"no layer uses the sliding window of {draft.sliding_window}."
         yield warning("window-unused", "attention.sliding_window_pattern", message, AGAIN)
+    elif any(pattern) and not draft.sliding_window:
+        message = "layers are marked for a sliding window that is not given; llama.cpp lets them see the whole context."
+        yield warning("pattern-without-window", "attention.sliding_window", message, AGAIN)
 
 
 def _flags(file: GGUFFile, draft: Draft) -> Iterator[Finding]:

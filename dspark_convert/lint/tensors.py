@@ -8,7 +8,7 @@ from math import prod
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
-from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.ggufio.types import BLOCKS, GGMLType
 from dspark_convert.lint.contract import MAX_LAYERS, has_values, wanted
 from dspark_convert.lint.scales import check_scales, is_scale
 from dspark_convert.lint.wanted import Wanted, trimmed
@@ -18,6 +18,17 @@ AGAIN = "convert the published checkpoint again"
 
 #: ends a name that a fork spells without its ".weight"
 SINKS = ".attn_sinks.weight"
+
+#: what adds to the logits directly, or chooses among them
+HEADS = (
+    "markov_w1.weight",
+    "markov_w2.weight",
+    "conf_proj.weight",
+    "selector_predecessor.weight",
+    "selector_successor.weight",
+    "selector_hidden.weight",
+)
+_BITS_Q8_0 = 8.5
 
 #: names shown of a list; the rest is counted
 SHOWN_NAMES = 6
@@ -30,6 +41,7 @@ def check_tensors(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
         return
     yield from _shared(file, draft)
     yield from _vectors(file.tensors)
+    yield from _heads(file.tensors)
     by_name = {item.name: item for item in wanted(file, draft)}
     yield from _missing(file, draft, by_name)
     yield from _unexpected(file, by_name)
@@ -109,6 +121,23 @@ def _vectors(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
         names = listed([f"{tensor.name} ({tensor.type_name})" for tensor in odd], SHOWN_NAMES)
         message = f"norms, biases and sinks have to be F32 for llama.cpp: {names}."
         yield error("vector-type", odd[0].name, message, AGAIN)
+
+
+def _heads(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
+    """Small matrices whose rounding goes straight into the logits."""
+    low = [t for t in tensors if t.name in HEADS and _bits(t) < _BITS_Q8_0]
+    if low:
+        names = listed([f"{tensor.name} ({tensor.type_name})" for tensor in low], SHOWN_NAMES)
+        message = f"heads have fewer bits than Q8_0: {names}; it saves next to nothing and costs acceptance."
+        yield warning("heads-quantised", low[0].name, message, "quantise again and leave these at Q8_0 or more")
+
+
+def _bits(tensor: GGUFTensor) -> float:
+    """Bits a value; of unknown types as many as of F32."""
+    if not isinstance(tensor.type, GGMLType):
+        return 32
+    elements, size = BLOCKS[tensor.type]
+    return 8 * size / elements
 
 
 def _needs_f32(tensor: GGUFTensor) -> bool:

@@ -9,16 +9,39 @@ from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
-from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.ggufio.types import BLOCKS, GGMLType
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: types whose blocks can be searched for NaN; each block size divides CHUNK_BYTES once rounded down
-CHECKED_TYPES = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0, GGMLType.MXFP4)
-#: bytes read at a time: a multiple of every checked type's block (4, 2, 2, 34, 17)
-CHUNK_BYTES = 68 * 32_768
+#: where a block's F16 numbers stand, its scale and for some types a minimum (ggml-common.h)
+F16_AT: dict[GGMLType, tuple[int, ...]] = {
+    GGMLType.Q4_0: (0,),
+    GGMLType.Q4_1: (0, 2),
+    GGMLType.Q5_0: (0,),
+    GGMLType.Q5_1: (0, 2),
+    GGMLType.Q8_0: (0,),
+    GGMLType.Q2_K: (80, 82),
+    GGMLType.Q3_K: (108,),
+    GGMLType.Q4_K: (0, 2),
+    GGMLType.Q5_K: (0, 2),
+    GGMLType.Q6_K: (208,),
+    GGMLType.IQ2_XXS: (0,),
+    GGMLType.IQ2_XS: (0,),
+    GGMLType.IQ3_XXS: (0,),
+    GGMLType.IQ1_S: (0,),
+    GGMLType.IQ4_NL: (0,),
+    GGMLType.IQ3_S: (0,),
+    GGMLType.IQ2_S: (0,),
+    GGMLType.IQ4_XS: (0,),
+}
+#: types that can be searched for NaN
+CHECKED_TYPES = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.MXFP4, *F16_AT)
+#: bytes read at a time, rounded down to whole blocks
+CHUNK_BYTES = 2 << 20
+#: a half with all bits of the exponent set is infinite or NaN
+F16_EXPONENT = 0x7C00
 
 #: a block's first byte is its scale, 2^(byte - 127); 255 is NaN, and from 253 on 4 and 6 times it are infinite
 MXFP4_BYTES, MXFP4_LARGEST_SCALE = 17, 252
@@ -52,18 +75,19 @@ def _check_tensor(
     zeros: list[int] = []
     parts = tensor.shape[2] if len(tensor.shape) > 2 else 1
     size = tensor.nbytes // parts
-    buffer = np.empty(min(CHUNK_BYTES, size), np.uint8)
+    step = CHUNK_BYTES - CHUNK_BYTES % BLOCKS[kind][1]
+    buffer = np.empty(min(step, size), np.uint8)
     # Read, not mapped: a mapped file that is read through counts as this process' memory.
     with file.path_of(tensor).open("rb") as stream:
         stream.seek(tensor.offset)
         for part in range(parts):
             zero = True
-            for start in range(0, size, CHUNK_BYTES):
-                chunk = buffer[: min(CHUNK_BYTES, size - start)]
+            for start in range(0, size, step):
+                chunk = buffer[: min(step, size - start)]
                 if stream.readinto(chunk.data) != chunk.size:
                     raise InputError(f"{file.path}: tensor {tensor.name} ends early: the file has just been changed.")
                 zero = zero and not chunk.any()
-                if bad_byte is None and not _is_finite(chunk, kind):
+                if bad_byte is None and not all_finite(chunk, kind):
                     bad_byte = part * size + start
                 advance(chunk.size)
             if zero:
@@ -78,9 +102,13 @@ def _check_tensor(
         yield warning("all-zero", tensor.name, message, DAMAGED)
 
 
-def _is_finite(chunk: NDArray[np.uint8], kind: GGMLType) -> bool:
-    from dspark_convert.tensors.nonfinite import is_finite
-
+def all_finite(chunk: NDArray[np.uint8], kind: GGMLType) -> bool:
+    """Whether no value in ``chunk``, whole blocks of one of CHECKED_TYPES, is NaN or infinite."""
     if kind is GGMLType.MXFP4:
         return bool(chunk[::MXFP4_BYTES].max() <= MXFP4_LARGEST_SCALE)
+    if kind in F16_AT:
+        blocks = chunk.reshape(-1, BLOCKS[kind][1])
+        return all(((blocks[:, at + 1] & F16_EXPONENT >> 8) != F16_EXPONENT >> 8).all() for at in F16_AT[kind])
+    from dspark_convert.tensors.nonfinite import is_finite
+
     return is_finite(chunk, kind)

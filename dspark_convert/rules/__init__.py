@@ -62,4 +62,4 @@ def _group(name: str) -> Group:
 
 
 def _rule(rule: str, entry: Mapping[str, Any]) -> Rule:
-    return Rule(rule, **entry | {"severities": tuple(entry["severities"])})
+    return Rule(rule, **{**entry, "severities": tuple(entry["severities"])})

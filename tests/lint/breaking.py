@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.draft_file import HIDDEN, RANK, DraftFile
+from tests.draft_file import HIDDEN, RANK, TYPES, DraftFile
 
 Change = Callable[[DraftFile], None]
 
@@ -51,6 +51,17 @@ def drop(*names: str) -> Change:
 def data(name: str, make: Callable[[int], bytes]) -> Change:
     def change(file: DraftFile) -> None:
         file.data[name] = make(int(np.prod(file.tensors[name][1])))
+
+    return change
+
+
+def quantised(kind: str, good: bytes, last: bytes) -> Change:
+    """``fc`` in ``kind``, of blocks ``good`` and a ``last`` one."""
+
+    def change(file: DraftFile) -> None:
+        shape = file.tensors["fc.weight"][1]
+        file.tensors["fc.weight"] = (kind, shape)
+        file.data["fc.weight"] = good * (shape[0] * shape[1] // TYPES[kind][1] - 1) + last
 
     return change
 

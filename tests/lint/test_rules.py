@@ -22,6 +22,7 @@ from tests.lint.breaking import (
     data,
     drop,
     put,
+    quantised,
     reduced,
     shape,
     values_gone,
@@ -104,6 +105,11 @@ CASES: list[tuple[str, str, Change]] = [
             dflash__attention__sliding_window_pattern=(ARRAY, [False, False], BOOL),
         ),
     ),
+    (
+        "pattern-without-window",
+        "warning",
+        put(dflash__attention__sliding_window_pattern=(ARRAY, [True, False], BOOL)),
+    ),
     ("anchor-without-markov", "error", bare_dflash),
     ("confidence-flag", "error", drop("conf_proj.weight")),
     ("confidence-flag", "warning", put(dflash__has_confidence_head=(BOOL, False))),
@@ -145,6 +151,14 @@ CASES: list[tuple[str, str, Change]] = [
     ),
     ("d2t-without-output", "error", chain(reduced(list(range(40))), drop("output.weight"))),
     ("vector-type", "error", shape("blk.0.attn_norm.weight", "BF16", (HIDDEN,))),
+    (
+        "heads-quantised",
+        "warning",
+        chain(
+            shape("markov_w2.weight", "Q4_0", (RANK, VOCAB)),
+            data("markov_w2.weight", lambda n: (b"\1\1" + b"\x11" * 16) * (n // 32)),
+        ),
+    ),
     ("vocabulary-missing", "error", put(tokenizer__ggml__tokens=None, tokenizer__ggml__token_type=None)),
     ("vocabulary-missing", "error", put(tokenizer__ggml__model=None)),
     (
@@ -176,6 +190,8 @@ CASES: list[tuple[str, str, Change]] = [
     ("non-finite-values", "error", data("markov_w1.weight", lambda n: b"\x80\x7f" * n)),
     ("non-finite-values", "error", data("markov_w2.weight", lambda n: (b"\0\x7e" + b"\1" * 32) * (n // 32))),
     ("non-finite-values", "error", data("conf_proj.weight", lambda n: b"\0\xfc" * n)),
+    ("non-finite-values", "error", quantised("Q4_0", b"\1\1" + b"\x11" * 16, b"\0\x7c" + b"\x11" * 16)),
+    ("non-finite-values", "error", quantised("Q4_1", b"\1\1" + b"\x11" * 18, b"\1\1\1\xfe" + b"\x11" * 16)),
     ("all-zero", "warning", data("blk.0.ffn_up.weight", lambda n: bytes(4 * n))),
 ]
 
