@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dspark_convert.errors import UsageError
 from dspark_convert.ggufio.output import check_output
+from dspark_convert.ggufio.types import GGUF_MAGIC
 from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_directory, refuse
 from dspark_convert.remote import Silent, local_target, plan_for_survey, survey_model
@@ -48,7 +49,7 @@ class Prepared:
     """A plan without errors and the path that it will be written to (None if there is no target).
 
     ``inputs`` are the files that the output must not replace; ``model`` is where the checkpoint lies on
-    the disk; ``survey`` tells what of it came, or would come, from the hub.
+    the disk; ``survey`` tells what of it came, or would come, from the hub; ``is_port``: it is a GGUF.
     """
 
     plan: Plan
@@ -56,6 +57,7 @@ class Prepared:
     model: Path
     inputs: tuple[Path, ...] = ()
     survey: Survey | None = None
+    is_port: bool = False
 
 
 def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None) -> Prepared:
@@ -65,21 +67,18 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
 
     Raises UsageError, InputError (with all findings) or EnvironmentFault; nothing was written then.
     """
-    _require_model(request.model)
     sink = sink or Silent()
+    if is_gguf(request.model):
+        return _prepare_port(request, dry_run=dry_run, sink=sink)
     survey = survey_model(request.model, sink)
     if request.target_dir is None and request.target_gguf is None and _is_in_target(request.model, survey):
         request = replace(request, target_dir=request.model)
-    if request.options.tokenizer_pre is not None and request.target_dir is None:
-        raise UsageError("--tokenizer-pre names the pre-tokenizer of --target-model-dir; a GGUF brings its own name.")
+    _require_named_tokenizer(request)
     if request.target_dir is None and request.target_gguf is None and not dry_run:
         raise UsageError(
             "the draft has no tokenizer of its own: give its target with --target-model-dir DIR or --target-gguf FILE."
         )
-    # Of a split output other names are taken, which writing looks at when it knows how many there are.
-    taken = request.force or request.split_max_size is not None
-    if request.outfile is not None and not _is_directory(request.outfile) and not dry_run:
-        check_output(request.outfile, [], taken)
+    taken = _check_named(request, dry_run=dry_run)
     request = replace(request, target_dir=local_target(request.target_dir, sink))
     target = open_target(request)
     if survey is None:
@@ -87,7 +86,7 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     else:
         plan = plan_for_survey(survey, target, request.options)
     refuse(plan, strict=request.strict)
-    path = _outfile(request, plan, target)
+    path = _outfile(request, plan, target.provenance.name if target else None)
     if survey is not None and not dry_run:
         if path is not None:
             check_output(path, [], taken)
@@ -98,6 +97,45 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     if path is not None and not dry_run:
         check_output(path, inputs, taken)
     return Prepared(plan, path, request.model, tuple(inputs), survey)
+
+
+def _prepare_port(request: Request, *, dry_run: bool, sink: Sink) -> Prepared:
+    """As ``prepare``, of a draft that is a GGUF already."""
+    from dspark_convert.port import plan_for_gguf, target_name
+
+    _require_named_tokenizer(request)
+    taken = _check_named(request, dry_run=dry_run)
+    request = replace(request, target_dir=local_target(request.target_dir, sink))
+    target = open_target(request)
+    plan = plan_for_gguf(request.model, target, request.options)
+    refuse(plan, strict=request.strict)
+    path = _outfile(request, plan, target.provenance.name if target else target_name(plan))
+    inputs = _inputs(request)
+    if path is not None and not dry_run:
+        check_output(path, inputs, taken)
+    return Prepared(plan, path, request.model, tuple(inputs), is_port=True)
+
+
+def is_gguf(model: Path) -> bool:
+    """Whether the draft is a file to port, and no checkpoint."""
+    if not model.is_file():
+        return False
+    with model.open("rb") as stream:
+        return model.suffix == ".gguf" or stream.read(4) == GGUF_MAGIC
+
+
+def _require_named_tokenizer(request: Request) -> None:
+    if request.options.tokenizer_pre is not None and request.target_dir is None:
+        raise UsageError("--tokenizer-pre names the pre-tokenizer of --target-model-dir; a GGUF brings its own name.")
+
+
+def _check_named(request: Request, *, dry_run: bool) -> bool:
+    """Look at an output that the user named, before any work; whether a name that is taken may be used."""
+    # Of a split output other names are taken, which writing looks at when it knows how many there are.
+    taken = request.force or request.split_max_size is not None
+    if request.outfile is not None and not _is_directory(request.outfile) and not dry_run:
+        check_output(request.outfile, [], taken)
+    return taken
 
 
 def _is_in_target(model: Path, survey: Survey | None) -> bool:
@@ -117,10 +155,11 @@ def _fetched(survey: Survey, sink: Sink) -> Path:
 
 
 def _inputs(request: Request) -> list[Path]:
-    """What the output may not replace: every file of both models but GGUFs, which lie there as earlier outputs."""
+    """What the output may not replace: every file of both models but GGUFs in their directories, which lie there as
+    earlier outputs."""
     directories = [directory for directory in (request.model, request.target_dir) if directory and directory.is_dir()]
     files = [path for directory in directories for path in directory.iterdir() if path.suffix != ".gguf"]
-    return files + [path for path in (request.target_gguf,) if path]
+    return files + [path for path in (request.target_gguf, request.model) if path and path.is_file()]
 
 
 def _is_directory(path: Path) -> bool:
@@ -169,26 +208,22 @@ def write(
         library=library,
         hashing=hashing or Hashing(),
         split_max_size=request.split_max_size,
+        measure=prepared.is_port,
         keep=prepared.inputs,
         progress=progress,
     )
 
 
-def _require_model(model: Path) -> None:
-    if model.suffix == ".gguf" and model.is_file():
-        raise UsageError(f"{model} is a GGUF already: look at it with dspark-inspect, run it with dspark-validate.")
-
-
-def default_name(plan: Plan, target: Target) -> str:
+def default_name(plan: Plan, target: str) -> str:
     """``dspark-<Target>-<TYPE>.gguf``: llama.cpp finds drafts by that prefix."""
     # The name comes out of a file or a stranger's directory: nothing of it may be a path.
-    name = re.sub(r"[^\w.+-]+", "-", target.provenance.name).strip("-.") or "target"
+    name = re.sub(r"[^\w.+-]+", "-", target).strip("-.") or "target"
     kind = plan.draft.kind if plan.draft else "dspark"
     short = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
     return f"{kind}-{short}-{plan.label}.gguf"
 
 
-def _outfile(request: Request, plan: Plan, target: Target | None) -> Path | None:
+def _outfile(request: Request, plan: Plan, target: str | None) -> Path | None:
     if request.outfile is not None and not _is_directory(request.outfile):
         return request.outfile
     if target is None:

@@ -39,7 +39,8 @@ def general(dialect: Dialect, source: Provenance, target: Target | None, matrice
     if base:
         kvs.append(string("general.base_model.0.organization", base.split("/")[0]))
         kvs.append(string("general.base_model.0.repo_url", f"https://huggingface.co/{base}"))
-    kvs.append(u32("general.file_type", FILE_TYPES[matrices]))
+    if matrices in FILE_TYPES:
+        kvs.append(u32("general.file_type", FILE_TYPES[matrices]))
     kvs.append(u32("general.quantization_version", 2))
     return kvs
 
@@ -126,6 +127,11 @@ def meaning(draft: Draft, source: Provenance, target: Target | None) -> list[KV]
     return kvs
 
 
+def mask(draft: Draft) -> KV:
+    """The draft's own, where llama.cpp looks for it."""
+    return u32("tokenizer.ggml.mask_token_id", draft.mask_token_id)
+
+
 def metadata(
     dialect: Dialect,
     draft: Draft,
@@ -140,6 +146,6 @@ def metadata(
         *runtime(dialect, draft, mrope=target is not None and target.mrope),
         *meaning(draft, source, target),
         *tokenizer,
-        u32("tokenizer.ggml.mask_token_id", draft.mask_token_id),
+        mask(draft),
     ]
     return tuple({kv.key: kv for kv in kvs}.values())

@@ -37,7 +37,6 @@ class Plan:
     ``label`` says in short of which type the weights are, as in the file's name.
     """
 
-    spec: Spec
     dialect: Dialect
     draft: Draft | None
     label: str
@@ -100,11 +99,11 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     if target is not None and "vocab_size" in values.known:
         # Where the two differ there is an error already; a draft's wrong size could take minutes to pad to.
         vocab_size = target.vocab_size or values.known["vocab_size"]
-        tokenizer = _tokenizer(target, vocab_size, options, findings)
+        tokenizer = tokenizer_of(target, vocab_size, options, findings)
     findings += [error("family-unsupported", spec.name, f"it cannot be converted: {r}.") for r in spec.unsupported]
     free = [place for place in places if place.rule.role != "fixed"]
     types = Types(options.outtype, options.experts, plain_type(source for place in free for source in place.read))
-    plan = Plan(spec, options.dialect, draft, "", (), (), tuple(findings))
+    plan = Plan(options.dialect, draft, "", (), (), tuple(findings))
     if draft is None or any(f.rule != "family-unsupported" for f in plan.errors):
         return plan
     jobs = make_jobs(spec, values.known, written, flat, types)
@@ -112,7 +111,7 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     main = main_type(made)
     kvs = metadata.metadata(options.dialect, draft, checkpoint.provenance, target, main, tokenizer)
     findings += judge_types(types, made)
-    return Plan(spec, options.dialect, draft, label(types, made), kvs, tuple(jobs), tuple(findings))
+    return Plan(options.dialect, draft, label(types, made), kvs, tuple(jobs), tuple(findings))
 
 
 def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:
@@ -187,7 +186,8 @@ def _pair(draft: Draft, target: Target | None, known: Mapping[str, Any]) -> list
     return findings + (pair.judge_pair(draft, target, trained) if target is not None else [])
 
 
-def _tokenizer(target: Target, vocab_size: int, options: Options, findings: list[Finding]) -> tuple[KV, ...]:
+def tokenizer_of(target: Target, vocab_size: int, options: Options, findings: list[Finding]) -> tuple[KV, ...]:
+    """The target's ``tokenizer.*`` key/values; what is wrong with them goes into ``findings``."""
     from dspark_convert import tokenizer
 
     try:

@@ -124,15 +124,26 @@ def label(types: Types, made: Sequence[tuple[Role, TensorJob]]) -> str:
 
 def judge_types(types: Types, made: Sequence[tuple[Role, TensorJob]]) -> list[Finding]:
     """What became of the choice that a user would not expect."""
+    matrices = [(role, job) for role, job in made if role in ("matrix", "expert") and len(job.shape) > 1]
+    return [
+        *judge_experts(types, (role for role, _ in made)),
+        *tell_fallbacks((types.wanted(role, job.sources[0]), job) for role, job in matrices),
+    ]
+
+
+def judge_experts(types: Types, roles: Iterable[Role]) -> list[Finding]:
+    if types.experts == "keep" or "expert" in roles:
+        return []
+    return [warning("no-experts", "--experts", "the draft has no experts, so --experts changes nothing.")]
+
+
+def tell_fallbacks(wanted_for: Iterable[tuple[GGMLType, TensorJob]]) -> list[Finding]:
+    """Of jobs whose type is not the one that was wanted for them."""
     findings = []
-    if types.experts != "keep" and not any(role == "expert" for role, _ in made):
-        findings.append(warning("no-experts", "--experts", "the draft has no experts, so --experts changes nothing."))
     other: dict[tuple[GGMLType, GGMLType], list[str]] = {}
-    for role, job in made:
-        if role in ("matrix", "expert") and len(job.shape) > 1:
-            wanted = types.wanted(role, job.sources[0])
-            if job.type != wanted:
-                other.setdefault((wanted, job.type), []).append(job.name)
+    for wanted, job in wanted_for:
+        if job.type != wanted:
+            other.setdefault((wanted, job.type), []).append(job.name)
     for (wanted, kind), names in other.items():
         many = f"{len(names)} tensors, {names[0]} the first, have" if len(names) > 1 else f"{names[0]} has"
         message = f"{many} rows that blocks of {BLOCKS[wanted][0]} ({wanted.name}) do not divide: {kind.name} instead."

@@ -19,7 +19,7 @@ from dspark_convert.target import Target
 
 #: rows of the shared tensors that are compared with the target's
 SAMPLED_ROWS = 64
-#: how far a row of the target may be from the draft's, as a share of its length: rounding to BF16
+#: how far a row of the target may be from the draft's, as a share of its length: rounding either to BF16
 #: costs 0.004 a value; Q8_0 costs 0.02, four bits 0.1, and a row of another model is more than 1 away
 ROUNDED, EIGHT_BITS, FEW_BITS = 0.01, 0.1, 0.6
 
@@ -71,6 +71,12 @@ def _of_tensor(ref: TensorRef) -> _Table:
     return _Table(ref.name, ref.dtype, ref.shape, lambda row: read_bytes(ref, row * size, size))
 
 
+def can_compare(ours: TensorRef, target: Target, *, head: bool) -> bool:
+    """Whether ``judge_shared`` has something to compare ``ours`` with."""
+    with _of_gguf(target, head) if target.is_gguf else _of_directory(target, head) as theirs:
+        return theirs is not None and theirs.shape == ours.shape and _comparable(ours.dtype, theirs.kind)
+
+
 @contextmanager
 def _of_directory(target: Target, head: bool) -> Iterator[_Table | None]:
     names = ["model.embed_tokens.weight", "model.language_model.embed_tokens.weight", "embed.weight"]
@@ -106,15 +112,26 @@ def _of_gguf(target: Target, head: bool) -> Iterator[_Table | None]:
 
 def _same(ours: _Table, theirs: _Table, row: int) -> bool:
     a, b = ours.row(row), theirs.row(row)
-    if ours.kind == theirs.kind:
+    if ours.kind == theirs.kind and (a == b or _allowed(ours.kind) == ROUNDED):
         return a == b
+    if not _comparable(ours.kind, theirs.kind):
+        return True  # not to be seen here
     import numpy as np
 
-    from dspark_convert.tensors.casts import SOURCE_DTYPES
-    from dspark_convert.tensors.dequantise import READABLE, dequantise
+    from dspark_convert.tensors.dequantise import dequantise
 
-    if ours.kind not in SOURCE_DTYPES or theirs.kind not in READABLE:
-        return True  # not to be seen here
     own, other = dequantise(a, ours.kind), dequantise(b, theirs.kind)
-    allowed = ROUNDED if theirs.kind in SOURCE_DTYPES else EIGHT_BITS if theirs.kind == "Q8_0" else FEW_BITS
+    allowed = max(_allowed(ours.kind), _allowed(theirs.kind))
     return bool(np.linalg.norm(own - other) <= allowed * np.linalg.norm(own))
+
+
+def _comparable(ours: str, theirs: str) -> bool:
+    from dspark_convert.tensors.dequantise import READABLE
+
+    return ours == theirs or (ours in READABLE and theirs in READABLE)
+
+
+def _allowed(kind: str) -> float:
+    from dspark_convert.tensors.casts import SOURCE_DTYPES
+
+    return ROUNDED if kind in SOURCE_DTYPES else EIGHT_BITS if kind == "Q8_0" else FEW_BITS

@@ -11,7 +11,6 @@ from dspark_convert.convert import Request, default_name, output_path, prepare
 from dspark_convert.errors import InputError, UsageError
 from dspark_convert.options import Options
 from dspark_convert.plan import plan_for_directory
-from dspark_convert.source.provenance import Provenance
 from dspark_convert.target import open_target_directory
 from tests.checkpoints import Pair, snapshot
 
@@ -34,9 +33,8 @@ from tests.checkpoints import Pair, snapshot
     ids=ascii,
 )
 def test_default_name(name: str, file: str, pair: Pair) -> None:
-    target = open_target_directory(pair.target)
-    plan = plan_for_directory(pair.draft, target, Options())
-    assert default_name(plan, replace(target, provenance=Provenance(name))) == file
+    plan = plan_for_directory(pair.draft, open_target_directory(pair.target), Options())
+    assert default_name(plan, name) == file
     assert len(file.encode()) < 255
 
 

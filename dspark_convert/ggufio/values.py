@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, overload
 
@@ -240,3 +240,8 @@ class Metadata(Mapping[str, Any]):
         if self._order == ">":
             return KV(key, entry.type, value.tolist() if entry.array else value, item_type)
         return KV(key, entry.type, value, item_type, bytes(self._view[entry.start : entry.end]))
+
+    def held(self, key: str) -> KV:
+        """As ``kv``, with a value that outlives the file."""
+        kv = self.kv(key)
+        return replace(kv, value=kv.value.tolist()) if isinstance(kv.value, LazyArray) else kv

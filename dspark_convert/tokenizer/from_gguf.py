@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from dspark_convert.errors import InputError
-from dspark_convert.ggufio.reader import GGUFFile, open_gguf
+from dspark_convert.ggufio.reader import open_gguf
 from dspark_convert.ggufio.types import KV, ValueType
-from dspark_convert.ggufio.values import LazyArray
+from dspark_convert.ggufio.values import Metadata
 from dspark_convert.tokenizer import template
 from dspark_convert.tokenizer.result import TokenizerKVs
 
@@ -26,19 +26,17 @@ def from_gguf(path: Path, *, chat_template: bool = True) -> TokenizerKVs:
     Raises InputError if the file is no GGUF or has no tokenizer.
     """
     with open_gguf(path) as gguf:
-        keys = [key for key in gguf.metadata if key.startswith("tokenizer.") and key != _MASK]
-        if not chat_template:
-            keys = [key for key in keys if not key.startswith(template.KEY)]
-        by_key = {key: _copy(gguf, key) for key in keys}
+        return from_metadata(gguf.metadata, path, chat_template=chat_template)
+
+
+def from_metadata(metadata: Metadata, path: Path, *, chat_template: bool = True) -> TokenizerKVs:
+    """As ``from_gguf``, of an open file; ``path`` names it in messages."""
+    keys = [key for key in metadata if key.startswith("tokenizer.") and key != _MASK]
+    if not chat_template:
+        keys = [key for key in keys if not key.startswith(template.KEY)]
+    by_key = {key: metadata.held(key) for key in keys}
     _require_tokenizer(by_key, path)
     return TokenizerKVs(tuple(by_key.values()), tuple(template.judge(by_key.values())))
-
-
-def _copy(gguf: GGUFFile, key: str) -> KV:
-    """The entry with a value that outlives the file."""
-    kv = gguf.kv(key)
-    value = kv.value.tolist() if isinstance(kv.value, LazyArray) else kv.value
-    return KV(kv.key, kv.type, value, kv.item_type, kv.raw)
 
 
 def _require_tokenizer(by_key: dict[str, KV], path: Path) -> None:

@@ -1,0 +1,85 @@
+"""The plan that makes a draft GGUF of another one: of any layout, other types, or the target's vocabulary.
+
+The old file is read in mainline's words (``ggufio.layouts``), so what its layout says otherwise, such as taps that
+count layer outputs, is put right there, once. The plan's header is then read back as the file that it will
+be: it has to mean the same draft, and to hold what llama.cpp's loader wants.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from dspark_convert.findings import Finding, error
+from dspark_convert.fit import judge_file, target_names
+from dspark_convert.ggufio.dialects import Reading, read_draft
+from dspark_convert.ggufio.reader import GGUFFile, open_gguf
+from dspark_convert.ggufio.types import KV
+from dspark_convert.options import Options
+from dspark_convert.plan import Plan, tokenizer_of
+from dspark_convert.policy import label, main_type
+from dspark_convert.port_check import read_back
+from dspark_convert.port_metadata import judge_keys, own_tokenizer, port_metadata
+from dspark_convert.port_tensors import EMBEDDINGS, HEAD, choose_shared, make_port_jobs, make_types, read_tensors
+from dspark_convert.target import Target
+
+#: what the reader tells of a layout that is left behind
+LEFT_BEHIND = ("legacy-layout", "early-layout", "layout-names")
+
+
+def plan_for_gguf(path: Path, target: Target | None = None, options: Options | None = None) -> Plan:
+    """Plan to port the draft GGUF ``path``, of a split set the first part; without a target it keeps its vocabulary.
+
+    Raises InputError if the file cannot be read or is no draft; all other problems are findings.
+    """
+    options = options or Options()
+    with ExitStack() as stack:
+        file = stack.enter_context(open_gguf(path))
+        beside = stack.enter_context(open_gguf(target.path)) if target is not None and target.is_gguf else None
+        return _plan(file, read_draft(file, beside), target, options)
+
+
+def target_name(plan: Plan) -> str:
+    """What a ported file calls its target."""
+    metadata = {kv.key: kv.value for kv in plan.metadata}
+    return (target_names(metadata) or [str(metadata["general.name"])])[0].rsplit("/", 1)[-1]
+
+
+def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Options) -> Plan:
+    findings = [*file.findings, *(f for f in reading.findings if f.rule not in LEFT_BEHIND)]
+    old = reading.view.file
+    if file.byte_order == "big":
+        message = "the file's numbers are big-endian, which are not turned round here."
+        findings.append(error("big-endian", file.path.name, message, "port it where it was made, or fetch it again"))
+    held, problems = read_tensors(file, zip(file.tensors, (tensor.name for tensor in old.tensors), strict=True))
+    findings += [*problems, *judge_keys(old.metadata)]
+    plan = Plan(options.dialect, reading.draft, "", (), (), tuple(findings))
+    if reading.draft is None or plan.errors:
+        return plan
+    draft = replace(reading.draft, **options.overrides)
+    held, told = choose_shared(held, draft, target, options)
+    findings += told
+    names = {each.name for each in held}
+    draft = replace(draft, has_token_embd=EMBEDDINGS in names, has_output=HEAD in names)
+    tokenizer: tuple[KV, ...] = ()
+    if target is None:
+        tokenizer, told_of_it = own_tokenizer(old.metadata, file.path, options)
+        findings += told_of_it
+    else:
+        tokenizer = tokenizer_of(target, target.vocab_size or draft.vocab_size, options, findings)
+        findings += judge_file(draft, old.metadata, target)
+    types = make_types(options, held)
+    jobs, told = make_port_jobs(types, held)
+    made = [(each.role, job) for each, job in zip(held, jobs, strict=True)]
+    findings += told
+    same = all(job.type is each.stored for each, job in zip(held, jobs, strict=True))
+    kvs = port_metadata(old.metadata, file.path, draft, target, tokenizer, main_type(made), same_types=same)
+    plan = replace(plan, draft=draft, label=label(types, made), metadata=kvs, tensors=tuple(jobs))
+    if not any(finding.severity == "error" for finding in findings):
+        findings += read_back(plan)
+    return replace(plan, findings=_once(findings))
+
+
+def _once(findings: list[Finding]) -> tuple[Finding, ...]:
+    return tuple({(finding.rule, finding.where): finding for finding in reversed(findings)}.values())[::-1]

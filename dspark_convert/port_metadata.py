@@ -1,0 +1,121 @@
+"""The key/values of a ported file: its meaning written anew, what it says of its origin kept, the rest told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dspark_convert import metadata as written
+from dspark_convert.draft import Draft
+from dspark_convert.errors import InputError
+from dspark_convert.findings import Finding, error, warning
+from dspark_convert.ggufio.layouts.names import MAINLINE, OWN
+from dspark_convert.ggufio.types import KV, GGMLType, u32
+from dspark_convert.ggufio.values import Metadata
+from dspark_convert.options import Options
+from dspark_convert.pair_remarks import sections_of
+from dspark_convert.policy import FILE_TYPES
+from dspark_convert.source.provenance import Provenance, is_repo
+from dspark_convert.target import Target
+from dspark_convert.words import listed
+
+FILE_TYPE = "general.file_type"
+
+#: ``general.file_type`` (llama_ftype of llama.h) of files that are ported with the types that they have; of several
+#: mixtures of a type the plainest
+PORTED_TYPES = FILE_TYPES | {
+    GGMLType.Q4_1: 3,
+    GGMLType.Q2_K: 10,
+    GGMLType.Q3_K: 11,
+    GGMLType.IQ2_XXS: 19,
+    GGMLType.IQ2_XS: 20,
+    GGMLType.IQ3_XXS: 23,
+    GGMLType.IQ1_S: 24,
+    GGMLType.IQ4_NL: 25,
+    GGMLType.IQ3_S: 26,
+    GGMLType.IQ2_S: 28,
+    GGMLType.IQ4_XS: 30,
+    GGMLType.IQ1_M: 31,
+    GGMLType.TQ1_0: 36,
+    GGMLType.TQ2_0: 37,
+    GGMLType.NVFP4: 39,
+    GGMLType.Q1_0: 40,
+    GGMLType.Q2_0: 41,
+}
+
+#: keys that say how the old file was laid out
+OF_THE_FILE = ("general.architecture", "general.alignment", FILE_TYPE)
+
+#: names shown of a list
+SHOWN_NAMES = 6
+
+HUB = "https://huggingface.co/"
+
+
+def port_metadata(
+    old: Metadata,
+    path: Path,
+    draft: Draft,
+    target: Target | None,
+    tokenizer: tuple[KV, ...],
+    matrices: GGMLType,
+    *,
+    same_types: bool,
+) -> tuple[KV, ...]:
+    """All key/values, in mainline's words.
+
+    ``old`` is the metadata, in mainline's words, of the file ``path``. ``same_types``: no tensor's type changes,
+    so that the old file's name for their mixture holds.
+    """
+    source = provenance_of(old, path)
+    mrope = target.mrope if target is not None else bool(sections_of(old))
+    new = [*written.general("dflash", source, target, matrices), *written.runtime("dflash", draft, mrope=mrope)]
+    new += [old.held(key) for key in old if key.startswith(MAINLINE)]
+    new += written.meaning(draft, source, target)
+    if target is None:
+        new += [old.held(key) for key in old if key.startswith("dspark.target.")]
+    new += [*tokenizer, written.mask(draft)]
+    new += [old.held(key) for key in old if key.startswith("general.") and key not in OF_THE_FILE]
+    # What is written anew stands first, and wins.
+    kvs = {kv.key: kv for kv in reversed(new)}
+    kvs[FILE_TYPE] = u32(FILE_TYPE, PORTED_TYPES.get(matrices, FILE_TYPES[GGMLType.F32]))
+    if same_types and FILE_TYPE in old:
+        kvs[FILE_TYPE] = old.held(FILE_TYPE)
+    order = dict.fromkeys(kv.key for kv in new) | {FILE_TYPE: None}
+    return tuple(kvs[key] for key in order)
+
+
+def judge_keys(old: Metadata) -> Iterator[Finding]:
+    """What is to be told of keys that are left out, among those in mainline's words."""
+    kept = (MAINLINE, "general.", "tokenizer.", "split.")
+    keys = [key for key in old if not key.startswith(kept) and not OWN.fullmatch(key)]
+    if keys:
+        message = f"{len(keys)} keys are left out, which no draft has: {listed(keys, SHOWN_NAMES)}."
+        yield warning("key-dropped", keys[0], message)
+
+
+def own_tokenizer(old: Metadata, path: Path, options: Options) -> tuple[tuple[KV, ...], tuple[Finding, ...]]:
+    """The file's own vocabulary but for its mask token, and what is to be told; an error if it has none."""
+    from dspark_convert.tokenizer import from_metadata
+
+    try:
+        result = from_metadata(old, path, chat_template=options.chat_template)
+    except InputError:
+        message = "the file holds no vocabulary, and there is no target to take it from."
+        fix = "give the target: --target-gguf FILE or --target-model-dir DIR"
+        return (), (error("vocabulary-missing", "tokenizer.ggml.tokens", message, fix),)
+    return result.kvs, result.findings
+
+
+def provenance_of(old: Metadata, path: Path) -> Provenance:
+    """Where the file says that its draft comes from."""
+    source = _text(old, "dspark.source") or _text(old, "general.source.huggingface.repository")
+    base = (_text(old, "general.base_model.0.repo_url") or "").removeprefix(HUB)
+    repo = source if source and is_repo(source) else None
+    name = _text(old, "general.name") or (repo.split("/")[1] if repo else source) or path.stem
+    return Provenance(name, repo, _text(old, "dspark.revision"), base if is_repo(base) else None)
+
+
+def _text(old: Metadata, key: str) -> str | None:
+    value = old.get(key)
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,208 @@
+"""The tensors of a draft GGUF as jobs of another: which are written, under which types.
+
+Types follow ``policy``, so that a file that was ported is of the types that a conversion of the checkpoint gives.
+Only what stands rounded already is never widened but where ``--outtype`` or ``--experts`` asks for just that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from dspark_convert.draft import Draft
+from dspark_convert.findings import Finding, error, info, warning
+from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
+from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.jobs import Source, TensorJob
+from dspark_convert.options import Options
+from dspark_convert.policy import FLOATS, Types, fitting, judge_experts, plain_type, tell_fallbacks
+from dspark_convert.shared import can_compare, judge_shared
+from dspark_convert.source.safetensors_header import TensorRef
+from dspark_convert.specs import Role, load_specs
+from dspark_convert.target import Target
+from dspark_convert.tensors.casts import SOURCE_DTYPES
+from dspark_convert.tensors.dequantise import READABLE
+from dspark_convert.words import listed
+
+#: tables that a draft may borrow from its target
+EMBEDDINGS, HEAD = "token_embd.weight", "output.weight"
+
+#: what stands in no spec: heads of other families by the start of their name
+HEAD_NAMES = ("selector_", "markov_", "conf_proj.", EMBEDDINGS, HEAD)
+#: tensors that llama.cpp wants as they are, by the end of their name
+FIXED_NAMES = ("_conv_base", "d2t", ".scale", ".input_scale")
+
+#: names shown of a list
+SHOWN_NAMES = 6
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor of the file by mainline's name, its role, and how it is read."""
+
+    name: str
+    role: Role
+    source: Source
+
+    @property
+    def stored(self) -> GGMLType:
+        return GGMLType[self.source.values.dtype]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In ggml order."""
+        return self.source.values.shape[::-1]
+
+
+def read_tensors(file: GGUFFile, names: Iterable[tuple[GGUFTensor, str]]) -> tuple[list[Held], list[Finding]]:
+    """The tensors of ``file``, each with its mainline name, in their order; those of unknown types are findings."""
+    held, findings = [], []
+    for tensor, name in names:
+        if not isinstance(tensor.type, GGMLType) or not tensor.nbytes:
+            what = "this version knows no such type" if isinstance(tensor.type, int) else "its rows do not fill blocks"
+            message = (
+                f"{tensor.name} is {tensor.type_name} with shape {list(tensor.shape)}, which cannot be read: {what}."
+            )
+            findings.append(error("tensor-type", tensor.name, message, "convert the published checkpoint instead"))
+            continue
+        ref = TensorRef(
+            tensor.name, file.path_of(tensor), tensor.type.name, tensor.shape[::-1], tensor.offset, tensor.nbytes
+        )
+        plain = ref.dtype in SOURCE_DTYPES
+        held.append(Held(name, role_of(name), Source(ref, "plain" if plain else "ggml")))
+    return held, findings
+
+
+def role_of(name: str) -> Role:
+    """The role of mainline's tensor ``name``, from the specs or, of families without one, from its name."""
+    for pattern, role in _roles():
+        if pattern.fullmatch(name):
+            return role
+    if name.endswith(FIXED_NAMES):
+        return "fixed"
+    return "head" if name.startswith(HEAD_NAMES) else "matrix"
+
+
+@cache
+def _roles() -> tuple[tuple[re.Pattern[str], Role], ...]:
+    rules = {rule.gguf: rule.role for spec in load_specs() for rule in reversed(spec.tensors)}
+    return tuple((re.compile(re.escape(gguf).replace(r"\{layer\}", r"\d+")), role) for gguf, role in rules.items())
+
+
+def make_types(options: Options, held: Sequence[Held]) -> Types:
+    return Types(options.outtype, options.experts, plain_type(each.source for each in held if each.role != "fixed"))
+
+
+def make_port_jobs(types: Types, held: Sequence[Held]) -> tuple[list[TensorJob], list[Finding]]:
+    """A job for each tensor, and what is to be told of those whose type changes."""
+    wanted = [wanted_for(types, each) for each in held]
+    jobs = [
+        TensorJob(each.name, fitting(kind, each.shape[0]), each.shape, (each.source,))
+        for each, kind in zip(held, wanted, strict=True)
+    ]
+    changed = [(each, job) for each, job in zip(held, jobs, strict=True) if job.type is not each.stored]
+    findings = [
+        *judge_experts(types, (each.role for each in held)),
+        *tell_fallbacks(
+            (kind, job)
+            for each, kind, job in zip(held, wanted, jobs, strict=True)
+            if each.role in ("matrix", "expert") and len(each.shape) > 1
+        ),
+        *_unreadable(changed),
+        *_rounded_again(changed),
+    ]
+    return jobs, findings
+
+
+def wanted_for(types: Types, held: Held) -> GGMLType:
+    """The type of ``held`` in the new file, if its rows are long enough."""
+    stored, role = held.stored, held.role
+    if len(held.shape) == 1 or (role == "fixed" and types.asked is not None):
+        return GGMLType.F32 if stored.name in SOURCE_DTYPES else stored
+    if types.asked is None and (role != "expert" or types.experts == "keep"):
+        return stored
+    wanted = types.wanted(role, Source(held.source.values))
+    named = role == "matrix" or (role == "expert" and types.experts != "keep")
+    if not named and stored not in FLOATS and _bits(stored) <= _bits(wanted):
+        return stored
+    return wanted
+
+
+def _bits(kind: GGMLType) -> float:
+    """Bits a number."""
+    elements, size = BLOCKS[kind]
+    return 8 * size / elements
+
+
+def _unreadable(changed: Sequence[tuple[Held, TensorJob]]) -> list[Finding]:
+    names: dict[str, list[str]] = {}
+    for held, _ in changed:
+        if held.stored.name not in READABLE:
+            names.setdefault(held.stored.name, []).append(held.name)
+    return [
+        error(
+            "type-unreadable",
+            first[0],
+            f"{kind} cannot be turned into another type here: {listed(first, SHOWN_NAMES)}.",
+            "leave the types as they are (--outtype auto), or convert the published checkpoint",
+        )
+        for kind, first in names.items()
+    ]
+
+
+def _rounded_again(changed: Sequence[tuple[Held, TensorJob]]) -> list[Finding]:
+    """Of values that were rounded before, so that the new file cannot be as good as one from the checkpoint."""
+    kinds: dict[tuple[GGMLType, GGMLType], list[str]] = {}
+    for held, job in changed:
+        if held.source.encoding == "ggml" and held.stored.name in READABLE:
+            kinds.setdefault((held.stored, job.type), []).append(held.name)
+    findings = []
+    for (before, after), names in kinds.items():
+        what = f"{len(names)} tensors, {names[0]} the first," if len(names) > 1 else names[0]
+        if after in FLOATS:
+            message = f"{what} of {before.name} become {after.name}: larger, and no better than {before.name}."
+            findings.append(info("type-widened", names[0], message))
+            continue
+        message = f"{what} of {before.name} become {after.name}: rounded a second time, which loses more than once."
+        fix = "convert the published checkpoint, or a file that was not rounded"
+        findings.append(warning("rounded-twice", names[0], message, fix))
+    return findings
+
+
+def choose_shared(
+    held: Sequence[Held], draft: Draft, target: Target | None, options: Options
+) -> tuple[list[Held], list[Finding]]:
+    """The tensors without those that the new file borrows from the target, and what is to be told of them.
+
+    The head of a reduced vocabulary is the draft's own.
+    """
+    reduced = any(each.name == "d2t" for each in held)
+    shared = [each for each in held if each.name == EMBEDDINGS or (each.name == HEAD and not reduced)]
+    include = options.shared_tensors == "include"
+    findings: list[Finding] = []
+    compared = 0
+    for each in shared if target is not None else ():
+        assert target is not None  # noqa: S101 - for the type checker
+        mask = None if each.name == HEAD else draft.mask_token_id
+        told = judge_shared(each.source.values, target, head=each.name == HEAD, mask_token_id=mask, included=include)
+        findings += told
+        compared += can_compare(each.source.values, target, head=each.name == HEAD)
+    names = " and ".join(each.name for each in shared) or "neither"
+    if include:
+        if {each.name for each in shared} != {EMBEDDINGS, HEAD} and not (
+            shared and target is not None and target.tied and shared[0].name == EMBEDDINGS
+        ):
+            message = f"embeddings and head must be written both or neither; the file holds {names}."
+            findings.append(error("shared-incomplete", names, message, "use --shared-tensors omit"))
+        return list(held), findings
+    if shared:
+        size = sum(each.source.values.nbytes for each in shared)
+        message = f"{names} ({size / 1e6:,.1f} MB) are borrowed from the target at run time and not written."
+        if compared == len(shared):
+            findings.append(info("shared-omitted", names, message))
+        else:
+            fix = "give the target with its weights, or write the file's own: --shared-tensors include"
+            findings.append(warning("shared-omitted", names, f"{message[:-1]}, though not known to be its.", fix))
+    return [each for each in held if each not in shared], findings
