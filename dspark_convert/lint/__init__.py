@@ -17,13 +17,13 @@ def lint(
     ``deep`` also reads every tensor for NaN and zeros; ``advance`` is then told the bytes done.
     Where the meaning could not be read (``reading.draft`` is None) no rule can judge it.
     """
-    from dspark_convert.lint.container import check_container
+    from dspark_convert.lint.container import check_byte_order, check_container
     from dspark_convert.lint.meaning import check_meaning
     from dspark_convert.lint.tensors import check_tensors
     from dspark_convert.lint.values import check_values
     from dspark_convert.lint.vocabulary import check_vocabulary
 
-    found = [*file.findings, *reading.findings]
+    found = [*file.findings, *check_byte_order(file), *reading.findings]
     draft = reading.draft
     if draft is None:
         return tuple(found)

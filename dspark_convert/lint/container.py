@@ -13,10 +13,14 @@ from dspark_convert.ggufio.types import FILE_TYPES, GGMLType
 TYPE_OF_FILE = {number: kind for kind, number in FILE_TYPES.items()} | {38: GGMLType.MXFP4}
 
 
-def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
+def check_byte_order(file: GGUFFile) -> Iterator[Finding]:
+    """True of the file whatever it means."""
     if file.byte_order == "big":
-        message = "the file is big-endian; llama.cpp on this kind of machine does not load it."
+        message = "the file is big-endian: it needs a byte swap to run on this machine, where llama.cpp refuses it."
         yield error("big-endian", file.path.name, message, "swap its bytes or convert again")
+
+
+def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if file.version < 3:
         yield info("gguf-version", file.path.name, f"the file is GGUF version {file.version}; 3 is current.")
     yield from _file_type(file)

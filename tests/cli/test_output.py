@@ -30,6 +30,10 @@ class Terminal(io.StringIO):
         ("\x9b31m", "\\x9b31m"),
         ("\ud800", "\\ud800"),
         ("\U000e0041", "\\U000e0041"),
+        ("::set-output name=a::b", "\\x3a:set-output name=a::b"),
+        ("  ::error::x", "  \\x3a:error::x"),
+        ("a ##[error]x ##vso[y] ## z", "a \\x23#[error]x \\x23#vso[y] ## z"),
+        ("std::vector", "std::vector"),
     ],
 )
 def test_safe_escapes_all_that_is_not_plainly_visible(raw: str, shown: str) -> None:
