@@ -29,6 +29,15 @@ BUILDS = {
 }
 
 
+#: rules of the plan of a conversion that are on the pair
+LIMITS = ("target-compression", "target-indexer")
+PAIR_RULES = frozenset(
+    "target-hidden-size target-vocabulary target-table-rows target-layers target-rope-base target-damaged"
+    " target-untappable target-not-deepseek4 target-hyper-connections target-transformed taps-out-of-range"
+    " shared-differs".split()
+).union(LIMITS)
+
+
 @dataclass(frozen=True)
 class Field:
     """One line of the comparison; ``rules`` are those of the findings that gave the ``mark``."""
@@ -57,6 +66,10 @@ class Fit:
     verdict: Verdict
     fields: tuple[Field, ...]
     findings: tuple[Finding, ...]
+
+    @property
+    def fits(self) -> bool:
+        return self.verdict in ("fits", "fits with remarks")
 
     def to_json(self) -> dict[str, Any]:
         """The ``pair`` object of ``dspark-inspect --json``; its findings stand with the others."""
@@ -93,12 +106,14 @@ def compare(
     findings: Sequence[Finding],
     own: Tokenizer | None,
     wanted: Tokenizer | None,
+    lacks: str = "?",
 ) -> Fit:
-    """The comparison as a table; ``findings`` are all on the pair, ``own`` is the draft's tokenizer."""
+    """The comparison as a table; ``findings`` are all on the pair, ``own`` is the draft's tokenizer, and ``lacks``
+    what stands in the table where it has none."""
     if draft is None:
-        return Fit(str(target.path), "cannot be judged", (), tuple(findings))
+        return Fit(target.label or str(target.path), "cannot be judged", (), tuple(findings))
     fields = []
-    for name, ours, theirs, rules in _rows(draft, metadata, target, own, wanted):
+    for name, ours, theirs, rules in _rows(draft, metadata, target, own, wanted, lacks):
         found = [finding for finding in findings if finding.rule in rules]
         worst = next((mark for severity, mark in MARKS.items() if severity in {f.severity for f in found}), None)
         mark: Mark = worst or ("unknown" if "?" in (ours, theirs) else "ok")
@@ -109,11 +124,16 @@ def compare(
         verdict = "does not fit"
     elif "warning" in severities:
         verdict = "fits with remarks"
-    return Fit(str(target.path), verdict, tuple(fields), tuple(findings))
+    return Fit(target.label or str(target.path), verdict, tuple(fields), tuple(findings))
 
 
 def _rows(
-    draft: Draft, metadata: Mapping[str, Any], target: Target, own: Tokenizer | None, wanted: Tokenizer | None
+    draft: Draft,
+    metadata: Mapping[str, Any],
+    target: Target,
+    own: Tokenizer | None,
+    wanted: Tokenizer | None,
+    lacks: str,
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """Field, the draft's side, the target's side ("?": not known), the rules that judge it."""
     layers = target.n_layer
@@ -129,13 +149,13 @@ def _rows(
     rows = "" if target.table_rows in (None, target.vocab_size) else f" ({_count(target.table_rows)} rows)"
     sizes = ("target-vocabulary", "target-table-rows")
     yield "vocabulary size", _count(draft.vocab_size), _count(target.vocab_size) + rows, sizes
-    yield "tokens", _tokens(own), _tokens(wanted), ("target-tokens", "target-padding", "target-tokens-unknown")
-    yield "token types", _count_of(own, "types"), _count_of(wanted, "types"), ("target-token-types",)
-    yield "merges", _count_of(own, "merges"), _count_of(wanted, "merges"), ("target-merges",)
-    yield "tokenizer", _named(own), _named(wanted), ("target-tokenizer", "target-pre-tokenizer", "tokenizer")
+    yield "tokens", _tokens(own, lacks), _tokens(wanted), ("target-tokens", "target-padding", "target-tokens-unknown")
+    yield "token types", _count_of(own, "types", lacks), _count_of(wanted, "types"), ("target-token-types",)
+    yield "merges", _count_of(own, "merges", lacks), _count_of(wanted, "merges"), ("target-merges",)
+    yield "tokenizer", _named(own, lacks), _named(wanted), ("target-tokenizer", "target-pre-tokenizer")
     yield "mask token", str(draft.mask_token_id), _mask(draft, wanted), ("target-mask-used", "target-mask-range")
     embeddings = "its own" if draft.has_token_embd else "borrowed"
-    shared = ("target-quantised", "shared-differs", "shared-omitted", "target-transformed")
+    shared = ("target-quantised", "shared-differs", "target-transformed")
     yield "embeddings", embeddings, _table(target.embeddings_type, target, tied), shared
     head = "its own" if draft.has_output else "its embeddings" if draft.has_token_embd else "borrowed"
     yield "head", head, _table(target.head_type, target, tied), ("token-embd-alone", *shared)
@@ -155,26 +175,23 @@ def _rows(
     yield "runs in", BUILDS[draft.has_token_embd, draft.has_output], "", ()
 
 
-LIMITS = ("target-compression", "target-indexer")
-
-
 def _count(value: int | None) -> str:
     return "?" if value is None else f"{value:,}"
 
 
-def _count_of(tokenizer: Tokenizer | None, what: Literal["types", "merges"]) -> str:
+def _count_of(tokenizer: Tokenizer | None, what: Literal["types", "merges"], lacks: str = "?") -> str:
     items = () if tokenizer is None else getattr(tokenizer, what)
-    return f"{len(items):,}" if items else "?"
+    return f"{len(items):,}" if items else lacks
 
 
-def _tokens(tokenizer: Tokenizer | None) -> str:
+def _tokens(tokenizer: Tokenizer | None, lacks: str = "?") -> str:
     if tokenizer is None or not tokenizer.tokens:
-        return "?"
+        return lacks
     return f"{len(tokenizer.tokens):,}, {shown(tokenizer.tokens[0])} to {shown(tokenizer.tokens[-1])}"
 
 
-def _named(tokenizer: Tokenizer | None) -> str:
-    return "?" if tokenizer is None or tokenizer.model is None else f"{tokenizer.model}, {tokenizer.pre or 'unnamed'}"
+def _named(tokenizer: Tokenizer | None, lacks: str = "?") -> str:
+    return lacks if tokenizer is None or tokenizer.model is None else f"{tokenizer.model}, {tokenizer.pre or 'unnamed'}"
 
 
 def _table(kind: str | None, target: Target, tied: str) -> str:

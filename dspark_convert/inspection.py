@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,9 +11,10 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding
 
 if TYPE_CHECKING:
+    from dspark_convert.ggufio.reader import GGUFFile
     from dspark_convert.plan import Plan
     from dspark_convert.source.hub import Sink
-    from dspark_convert.source.hub_id import HubId
+    from dspark_convert.source.hub_repo import Repository
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Inspection:
     """``draft`` is None where the meaning could not be read; ``findings`` then say why.
 
     ``nbytes`` is the file's size, for a checkpoint that of the tensors it would be written with.
-    ``container`` tells of a GGUF its version, byte order and alignment.
+    ``container`` tells of a GGUF its version, byte order and alignment; ``whole``: bytes that it should
+    have, where it has fewer; ``read``: bytes that were fetched, where it lies on the hub.
     """
 
     path: Path
@@ -70,17 +72,35 @@ def inspect_file(path: Path, *, deep: bool = False, advance: Callable[[int], Non
     ``deep`` also reads all values; ``advance`` is told the bytes. Raises InputError if the file
     cannot be read or is no draft.
     """
-    from dspark_convert.ggufio.dialects import read_draft
     from dspark_convert.ggufio.reader import open_gguf
+
+    return _of_file(open_gguf(path), deep=deep, advance=advance)
+
+
+def inspect_hub_file(repository: Repository, name: str, sink: Sink) -> Inspection:
+    """Inspect a GGUF on the hub by its first megabytes; raises as ``inspect_file`` and ``fetch_gguf`` do."""
+    from dspark_convert.ggufio.reader import open_gguf
+    from dspark_convert.ggufio.remote import fetch_gguf
+
+    fetched = fetch_gguf(repository, name, sink.note)
+    file = open_gguf(fetched.path, fetched.sizes)
+    file.path = Path(f"{repository.id.repo}:{name}")  # where it lies here says nothing to anyone
+    inspection = _of_file(file)
+    return replace(inspection, container=inspection.container | {"read": fetched.read})
+
+
+def _of_file(file: GGUFFile, *, deep: bool = False, advance: Callable[[int], None] = lambda _bytes: None) -> Inspection:
+    from dspark_convert.ggufio.dialects import read_draft
     from dspark_convert.lint import lint
 
-    file = open_gguf(path)
     reading = read_draft(file)
+    end = max((tensor.offset + tensor.nbytes for tensor in file.tensors if not tensor.part), default=0)
+    cut = {"whole": end} if end > file.size else {}
     return Inspection(
-        path=path,
+        path=file.path,
         kind="gguf",
         nbytes=file.size,
-        container={"version": file.version, "byte_order": file.byte_order, "alignment": file.alignment},
+        container={"version": file.version, "byte_order": file.byte_order, "alignment": file.alignment, **cut},
         dialect=reading.dialect,
         draft=reading.draft,
         metadata=file.metadata,
@@ -96,17 +116,11 @@ def inspect_directory(path: Path) -> Inspection:
     """
     from dspark_convert.plan import plan_for_directory
 
-    return _of_plan(path, plan_for_directory(path))
+    return inspect_plan(path, plan_for_directory(path))
 
 
-def inspect_repository(hub_id: HubId, sink: Sink) -> Inspection:
-    """Inspect a checkpoint on the hub by its headers; raises as ``remote.survey_model`` does."""
-    from dspark_convert.remote import plan_for_survey, survey_repository
-
-    return _of_plan(Path(str(hub_id)), plan_for_survey(survey_repository(hub_id, sink)))
-
-
-def _of_plan(path: Path, plan: Plan) -> Inspection:
+def inspect_plan(path: Path, plan: Plan) -> Inspection:
+    """A checkpoint as its plan sees it."""
     return Inspection(
         path=path,
         kind="checkpoint",

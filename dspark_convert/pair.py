@@ -34,7 +34,7 @@ def _plain(architecture: str) -> str:
 
 def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Finding]:
     """Findings about sizes and taps; ``trained_layers`` is the config's own count, 0 if it has none."""
-    where = target.path.name
+    where = target.called
     another = "give the target that the draft was trained for"
     findings = []
     if target.hidden_size is not None and target.hidden_size != draft.hidden_size:
@@ -75,7 +75,7 @@ def _judge_stages(draft: Draft, target: Target) -> Iterator[Finding]:
     """A DeepSeek-V4 draft reads residual streams that only a DeepSeek-V4 has."""
     if draft.deepseek4 is None:
         return
-    where, own = target.path.name, draft.deepseek4.hyper_connections
+    where, own = target.called, draft.deepseek4.hyper_connections
     fix = "give the DeepSeek-V4 that the stages belong to"
     if not _plain(target.architecture).startswith("deepseekv4") and target.architecture != "deepseek4":
         message = f"the draft consists of DeepSeek-V4 stages, but {where} is a {target.architecture}."

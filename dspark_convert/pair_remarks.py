@@ -18,13 +18,14 @@ PRECISE = ("F32", "F16", "BF16", "Q8_0")
 
 
 def judge_remarks(
-    draft: Draft, metadata: Mapping[str, Any], target: Target, wanted: Tokenizer | None, names: Sequence[str]
+    draft: Draft, metadata: Mapping[str, Any] | None, target: Target, wanted: Tokenizer | None, names: Sequence[str]
 ) -> Iterator[Finding]:
-    """``metadata``: of the draft's file, or as it will be written; ``wanted``: the target's tokenizer;
-    ``names``: of the target that the draft names as its own."""
+    """``metadata``: of the draft's file, None where it will be written for this target; ``wanted``: the
+    target's tokenizer; ``names``: of the target that the draft names as its own."""
     if wanted is not None and wanted.tokens:
         yield from _mask(draft.mask_token_id, wanted)
-    yield from _sections(draft, metadata, target)
+    if metadata is not None:
+        yield from _sections(draft, metadata, target)
     yield from _context(draft, target)
     yield from _borrowed(draft, target)
     yield from _name(names, target)
@@ -54,13 +55,13 @@ def _sections(draft: Draft, metadata: Mapping[str, Any], target: Target) -> Iter
     sections, wanted = sections_of(metadata), [draft.rope.dimension_count // 2, 0, 0, 0]
     fix = "convert the draft again with this target"
     if target.mrope and not sections:
-        message = f"{target.path.name} has M-RoPE, and the draft has no sections for it: images put its positions off."
+        message = f"{target.called} has M-RoPE, and the draft has no sections for it: images put its positions off."
         yield warning("target-mrope", key, message, fix)
     elif target.mrope and sections != wanted:
         message = f"the draft rotates in sections {sections}; {wanted} make it follow the text axis of the target."
         yield warning("target-mrope", key, message, fix)
     elif sections and not target.mrope:
-        message = f"the draft has sections of M-RoPE, {sections}, but {target.path.name} has none."
+        message = f"the draft has sections of M-RoPE, {sections}, but {target.called} has none."
         yield warning("target-mrope", key, message, fix)
 
 
@@ -99,7 +100,7 @@ def _borrowed(draft: Draft, target: Target) -> Iterator[Finding]:
     rounded = [f"{what} ({kind})" for what, kind in borrowed.items() if kind is not None and kind not in PRECISE]
     if rounded:
         message = (
-            f"the draft borrows {' and '.join(rounded)} of {target.path.name}, rounded there as they were not in its"
+            f"the draft borrows {' and '.join(rounded)} of {target.called}, rounded there as they were not in its"
             " training: it may be accepted a little less."
         )
         fix = "for a draft with tables of its own convert with --shared-tensors include"

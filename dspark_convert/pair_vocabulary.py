@@ -89,7 +89,7 @@ def judge_tokens(own: Tokenizer | None, wanted: Tokenizer | None, target: Target
         count = len(own.tokens) if own else 0
         message = f"the target holds no list of tokens to compare the draft's {count:,} with."
         if not target.is_gguf:
-            message = f"the tokens of {target.path.name} cannot be compared: no tokenizer.json there can be read."
+            message = f"the tokens of {target.called} cannot be compared: no tokenizer.json there can be read."
             return [warning("target-tokens-unknown", TOKENS, message, "compare with a GGUF of the target")]
         return [error("target-tokens", TOKENS, message, "give a target with a tokenizer")]
     if own is None or not own.tokens:

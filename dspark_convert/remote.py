@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from dspark_convert.findings import info
 from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_checkpoint
-from dspark_convert.source.hub_id import HubId, parse_hub_id
+from dspark_convert.source.hub_id import HubId, parse_hub_file, parse_hub_id
 from dspark_convert.specs import choose_tensors, needed_tensors
-from dspark_convert.target import Target
+from dspark_convert.target import Target, open_target_directory, open_target_gguf
 
 if TYPE_CHECKING:
     from dspark_convert.source.hub import Sink, Survey
+    from dspark_convert.source.hub_repo import Repository
 
 
 class Silent:
@@ -44,6 +45,43 @@ def survey_repository(hub_id: HubId, sink: Sink) -> Survey:
     from dspark_convert.source.hub import survey
 
     return survey(hub_id, needed_tensors, sink)
+
+
+def find_gguf(hub_id: HubId, file: str | None, sink: Sink, *, target: bool = False) -> tuple[Repository, str | None]:
+    """The repository at its commit, and which of its GGUFs is meant; None where it is a checkpoint that is.
+
+    ``target``: config and tokenizer make a checkpoint, without weights. Raises as ``resolve`` and ``choose_gguf`` do.
+    """
+    from dspark_convert.source.hub_gguf import choose_gguf, gguf_files
+    from dspark_convert.source.hub_repo import resolve
+
+    repository = resolve(hub_id, sink.note)
+    names = repository.files
+    checkpoint = any(name.endswith(".safetensors") for name in names)
+    if target:
+        checkpoint = "config.json" in names and (checkpoint or "tokenizer.json" in names)
+    if file is None and (checkpoint or not gguf_files(repository)):
+        return repository, None
+    return repository, choose_gguf(repository, file)
+
+
+def open_target(path: Path, sink: Sink) -> Target:
+    """The target that ``path`` names: a directory, a GGUF, or either on the hub, of which only headers are read.
+
+    Raises UsageError, InputError or EnvironmentFault with one sentence about what is wrong.
+    """
+    named = parse_hub_file(path)
+    if named is None:
+        return open_target_directory(path) if path.is_dir() else open_target_gguf(path)
+    repository, file = find_gguf(*named, sink, target=True)
+    if file is None:
+        from dspark_convert.source.hub import fetch_target_at
+
+        return replace(open_target_directory(fetch_target_at(repository, sink)), label=str(path))
+    from dspark_convert.ggufio.remote import fetch_gguf
+
+    fetched = fetch_gguf(repository, file, sink.note)
+    return replace(open_target_gguf(fetched.path, fetched.sizes), label=str(path))
 
 
 def local_target(directory: Path | None, sink: Sink) -> Path | None:

@@ -27,7 +27,7 @@ class Target:
     is wrong with its file, though what is needed of it could be read; ``table_rows``: of its
     embeddings; ``embeddings_type`` and ``head_type``: how a GGUF stores them, or how a checkpoint
     says that it is quantised; ``other_names``: of the models that it says it was made from;
-    ``limits``: sizes with which llama.cpp does not run it.
+    ``limits``: sizes with which llama.cpp does not run it; ``label``: how the user named a model on the hub.
     """
 
     path: Path
@@ -50,6 +50,12 @@ class Target:
     hyper_connections: int | None = None
     other_names: tuple[str, ...] = ()
     limits: tuple[Finding, ...] = ()
+    label: str = ""
+
+    @property
+    def called(self) -> str:
+        """Its name in messages: the hub's, if it lies there, else the file's."""
+        return self.label or self.path.name
 
 
 def _size(value: Any) -> int | None:

@@ -96,11 +96,16 @@ class Survey:
 
 
 def survey(hub_id: HubId, needed: Needed, sink: Sink) -> Survey:
+    """As ``survey_at``, of the commit that the id stands for."""
+    return survey_at(resolve(hub_id, sink.note), needed, sink)
+
+
+def survey_at(repository: Repository, needed: Needed, sink: Sink) -> Survey:
     """Find out what ``needed`` wants of the repository, reading no tensor.
 
     Raises UsageError, InputError or EnvironmentFault with one sentence about what is wrong.
     """
-    repository = resolve(hub_id, sink.note)
+    hub_id = repository.id
     if (found := full_snapshot(repository, needed)) is not None:
         return Survey(repository, found, (), None, 0)
     repository.cache.prepare()
@@ -199,7 +204,11 @@ def _is_there(survey: Survey, shard: Shard) -> bool:
 
 def fetch_target(hub_id: HubId, sink: Sink) -> Path:
     """A target's directory with its config and tokenizer, without weights."""
-    repository = resolve(hub_id, sink.note)
+    return fetch_target_at(resolve(hub_id, sink.note), sink)
+
+
+def fetch_target_at(repository: Repository, sink: Sink) -> Path:
+    """As ``fetch_target``, of a commit."""
     repository.cache.prepare()
     small_files(repository, [*MANIFEST, *tokenizer_files(repository)], sink.note)
     return repository.cache.snapshot

@@ -42,6 +42,11 @@ def tokenizer_files(repo: Repository) -> list[str]:
     return [*TOKENIZER, *templates, *(() if "tokenizer.json" in repo.files else _FOREIGN)]
 
 
+def whole_in_hub_cache(repo: Repository, name: str) -> Path | None:
+    """Where a file lies whole in huggingface_hub's own cache; None if it does not."""
+    return _hub_snapshot(repo) / name if _in_hub_cache(repo, name) else None
+
+
 def _hub_snapshot(repo: Repository) -> Path:
     from huggingface_hub import constants
 

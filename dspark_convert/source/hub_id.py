@@ -1,4 +1,4 @@
-"""How a model on the hub is named on the command line: ``org/name`` or ``org/name@revision``."""
+"""How a model on the hub is named on the command line: ``org/name[:file.gguf][@revision]``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,18 @@ class HubId:
 
     def __str__(self) -> str:
         return f"{self.repo}@{self.revision}" if self.revision else self.repo
+
+
+def parse_hub_file(path: Path) -> tuple[HubId, str | None] | None:
+    """The hub id that ``path`` spells and the file in it that it names, if any; None as in ``parse_hub_id``."""
+    repo, colon, rest = str(path).partition(":")
+    file, at, revision = rest.partition("@")
+    if not colon:
+        hub_id = parse_hub_id(path)
+        return None if hub_id is None else (hub_id, None)
+    if not is_repo(repo) or not file.endswith(".gguf") or (at and not _REVISION.fullmatch(revision)):
+        return None
+    return None if path.exists() else (HubId(repo, revision or None), file)
 
 
 def parse_hub_id(path: Path) -> HubId | None:
