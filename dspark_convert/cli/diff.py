@@ -58,6 +58,7 @@ def inspect_diff(out: Output, a: Path, b: Path, *, deep: bool, tensors: bool) ->
 
 def _show(out: Output, diff: Diff, *, tensors: bool) -> None:
     """``tensors``: all of them, with their figures if values were compared."""
+    from dspark_convert.diff.metadata import lacks_target
     from dspark_convert.diff.verdict import verdict
 
     out.human(*_side("A", diff.a), *_side("B", diff.b), "", *_wrapped(f"{verdict(diff)}."))
@@ -73,9 +74,10 @@ def _show(out: Output, diff: Diff, *, tensors: bool) -> None:
     _section(out, "Metadata", (line for key in diff.metadata if not key.is_label for line in _key(key)))
     labels = (line for key in diff.metadata if key.is_label for line in _key(key))
     _section(out, "Labels, which change nothing that is computed", labels)
-    if "checkpoint" in (diff.a.kind, diff.b.kind):
-        text = "What a file has of its target (tokenizer, names) was left out: the checkpoint was planned without one."
-        out.human("", *_wrapped(text))
+    if lacks_target(diff.a, diff.b):
+        without = next(side for side in (diff.a, diff.b) if not side.has_vocabulary)
+        why = "the checkpoint has none" if without.kind == "checkpoint" else f"the layout {without.dialect} has none"
+        out.human("", *_wrapped(f"What a file has of its target (tokenizer, names) was left out: {why}."))
     _section(out, "Tensors", _tensors(diff.tensors, every=tensors))
     if diff.values is not None:
         _section(out, "Values", _values(diff.values))

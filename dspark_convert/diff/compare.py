@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspark_convert.diff.meaning import FieldDiff, compare_meaning
-from dspark_convert.diff.metadata import KeyDiff, compare_metadata
+from dspark_convert.diff.metadata import KeyDiff, compare_metadata, lacks_target
 from dspark_convert.diff.sides import Advance, Side, SideTensor, open_sides
 from dspark_convert.diff.tensors import TensorDiff, by_name, compare_tensors
 from dspark_convert.lint.wanted import trimmed
@@ -60,7 +60,7 @@ class Diff:
             "other": {"path": str(self.b.path), "kind": self.b.kind},
             "dialects": [self.a.dialect, self.b.dialect],
             "same": self.is_same,
-            "target_keys_left_out": "checkpoint" in (self.a.kind, self.b.kind),
+            "target_keys_left_out": lacks_target(self.a, self.b),
             "meaning": None if self.meaning is None else [field.to_json() for field in self.meaning],
             "metadata": [key.to_json() for key in self.metadata],
             "tensors": [tensor.to_json() for tensor in self.tensors],

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
 
-from dspark_convert.diff.names import COMMON, key_name
 from dspark_convert.diff.sides import Side
 from dspark_convert.document import plain
 
@@ -31,7 +30,7 @@ LABELS = (
 )
 #: says in which layout the file is, and is told as that
 LAYOUT = "general.architecture"
-#: keys that a checkpoint without its target does not have
+#: keys that come from a target
 OF_TARGET = ("tokenizer.", "general.base_model.", "dspark.target.")
 OF_TARGET_ENDS = (".rope.dimension_sections",)
 #: the one of them that it has: the draft's own
@@ -51,7 +50,10 @@ class Items:
 
 @dataclass(frozen=True)
 class KeyDiff:
-    """``a`` and ``b`` are the values, None where the key is not there and where ``items`` tells of long lists."""
+    """``a`` and ``b`` are the values, None where the key is not there and where ``items`` tells of long lists.
+
+    ``layouts_differ``: the two files need not say the same things.
+    """
 
     key: str
     change: Change
@@ -59,6 +61,7 @@ class KeyDiff:
     a: Any = None
     b: Any = None
     items: Items | None = None
+    layouts_differ: bool = False
 
     @property
     def is_label(self) -> bool:
@@ -68,7 +71,7 @@ class KeyDiff:
     @property
     def counts(self) -> bool:
         """Whether it makes another draft. A key that only one of two layouts has is judged by the meaning."""
-        return not self.is_label and not (self.key.startswith(COMMON) and self.change.startswith("only"))
+        return not self.is_label and not (self.layouts_differ and self.change in ("only-a", "only-b"))
 
     def to_json(self) -> dict[str, Any]:
         found = {"key": self.key, "change": self.change, "label": self.is_label, "types": list(self.types)}
@@ -79,40 +82,41 @@ class KeyDiff:
 
 
 def compare_metadata(a: Side, b: Side) -> list[KeyDiff]:
-    """What differs, in the order of ``a``'s keys, then what only ``b`` has.
-
-    Keys that come from a target are left out beside a checkpoint, which is planned without one.
-    """
-    ours, theirs = _keys(a, b), _keys(b, a)
+    """What differs, in the order of ``a``'s keys, then what only ``b`` has; not what comes from a target if
+    ``lacks_target`` says so."""
+    partial, layouts_differ = lacks_target(a, b), a.dialect != b.dialect
+    ours, theirs = _keys(a, partial), _keys(b, partial)
     found = []
-    for key, own in ours.items():
-        other = theirs.get(key)
-        if other is None:
-            found.append(KeyDiff(key, "only-a", (a.value_type(own), None), **_alone("a", a.metadata[own])))
-        elif (diff := _compare(key, a, own, b, other)) is not None:
+    for key in ours:
+        if key not in theirs:
+            found.append(KeyDiff(key, "only-a", (a.value_type(key), None), **_alone("a", a.metadata[key])))
+        elif (diff := _compare(key, a, b)) is not None:
             found.append(diff)
-    for key, own in theirs.items():
+    for key in theirs:
         if key not in ours:
-            found.append(KeyDiff(key, "only-b", (None, b.value_type(own)), **_alone("b", b.metadata[own])))
-    return found
+            found.append(KeyDiff(key, "only-b", (None, b.value_type(key)), **_alone("b", b.metadata[key])))
+    return [replace(diff, layouts_differ=layouts_differ) for diff in found]
 
 
-def _keys(side: Side, other: Side) -> dict[str, str]:
-    """Common name -> the side's own."""
-    partial = "checkpoint" in (side.kind, other.kind)
-    keys: dict[str, str] = {}
+def lacks_target(a: Side, b: Side) -> bool:
+    """Whether one of both has nothing of its target: a checkpoint, or a layout without a tokenizer."""
+    return not (a.has_vocabulary and b.has_vocabulary) and (a.kind, a.dialect) != (b.kind, b.dialect)
+
+
+def _keys(side: Side, partial: bool) -> dict[str, None]:
+    keys: dict[str, None] = {}
     for key in side.metadata:
         of_target = key != OF_DRAFT and (key.startswith(OF_TARGET) or key.endswith(OF_TARGET_ENDS))
         if key != LAYOUT and not (partial and of_target):
-            keys.setdefault(key_name(side.dialect, key, other.dialect), key)
+            keys[key] = None
     return keys
 
 
-def _compare(key: str, a: Side, own: str, b: Side, other: str) -> KeyDiff | None:
-    types = a.value_type(own), b.value_type(other)
-    if types[0] == types[1] and _same_bytes(a, own, b, other):
+def _compare(key: str, a: Side, b: Side) -> KeyDiff | None:
+    types = a.value_type(key), b.value_type(key)
+    if types[0] == types[1] and _same_bytes(a, b, key):
         return None
-    ours, theirs = a.metadata[own], b.metadata[other]
+    ours, theirs = a.metadata[key], b.metadata[key]
     if _is_list(ours) and _is_list(theirs):
         items = _compare_items(ours, theirs)
         same = not items.different
@@ -128,12 +132,12 @@ def _compare(key: str, a: Side, own: str, b: Side, other: str) -> KeyDiff | None
     return KeyDiff(key, "type" if same else "changed", types, **values)
 
 
-def _same_bytes(a: Side, own: str, b: Side, other: str) -> bool:
+def _same_bytes(a: Side, b: Side, key: str) -> bool:
     """Whether both are encoded alike, which is quickly seen and says enough."""
     if a.file is None or b.file is None:
         return False
-    raw = a.file.kv(own).raw
-    return raw is not None and raw == b.file.kv(other).raw
+    raw = a.file.kv(key).raw
+    return raw is not None and raw == b.file.kv(key).raw
 
 
 def _compare_items(a: Sequence[Any], b: Sequence[Any]) -> Items:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dspark_convert.ggufio.dialects import Reading
     from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
     from dspark_convert.jobs import TensorJob
 
@@ -42,7 +43,9 @@ class SideTensor:
 class Side:
     """``draft`` is None where the meaning could not be read; ``findings`` then say why.
 
-    ``file`` is None for a checkpoint, whose tokenizer and what else comes from a target is not there.
+    ``metadata`` and ``tensors`` are in the words of the side's own layout if the other side has the same one, else
+    both are in mainline's. ``file`` is None for a checkpoint. ``has_vocabulary``: its layout has the
+    target's tokenizer in the file; a checkpoint, planned without a target, has none.
     """
 
     path: Path
@@ -53,6 +56,7 @@ class Side:
     tensors: tuple[SideTensor, ...]
     findings: tuple[Finding, ...]
     file: GGUFFile | None = None
+    has_vocabulary: bool = False
     kvs: Mapping[str, KV] = field(default_factory=dict)
 
     def value_type(self, key: str) -> str:
@@ -84,36 +88,46 @@ def open_sides(a: Path, b: Path) -> tuple[Side, Side]:
     """
     if a.exists() and b.exists() and a.samefile(b):
         raise UsageError(f"{b} is {a} itself: give another file or checkpoint with --diff.")
-    files = {path: _of_file(path) for path in (a, b) if not path.is_dir()}
-    options = _options(next(iter(files.values()), None))
-    first, second = (files[path] if path in files else _of_directory(path, options) for path in (a, b))
+    read = {path: _read(path) for path in (a, b) if not path.is_dir()}
+    options = _options(next(iter(read.values()), None))
+    dialects = [read[path][1].dialect if path in read else options.dialect for path in (a, b)]
+    alike = dialects[0] == dialects[1]
+    first, second = (
+        _of_file(path, *read[path], alike=alike) if path in read else _of_directory(path, options) for path in (a, b)
+    )
     return first, second
 
 
-def _of_file(path: Path) -> Side:
+def _read(path: Path) -> tuple[GGUFFile, Reading]:
     from dspark_convert.ggufio.dialects import read_draft
     from dspark_convert.ggufio.reader import open_gguf
 
     file = open_gguf(path)
-    reading = read_draft(file)
+    return file, read_draft(file)
+
+
+def _of_file(path: Path, file: GGUFFile, reading: Reading, *, alike: bool) -> Side:
+    seen = reading.view.source if alike else reading.view.file
     return Side(
         path=path,
         kind="gguf",
         dialect=reading.dialect,
         draft=reading.draft,
-        metadata=file.metadata,
-        tensors=tuple(SideTensor(t.name, t.type_name, t.type, t.shape, t.nbytes, t) for t in file.tensors),
+        metadata=seen.metadata,
+        tensors=tuple(SideTensor(t.name, t.type_name, t.type, t.shape, t.nbytes, t) for t in seen.tensors),
         findings=(*file.findings, *reading.findings),
-        file=file,
+        file=seen,
+        has_vocabulary=reading.view.layout.expresses.vocabulary != "none",
     )
 
 
-def _options(beside: Side | None) -> Options:
+def _options(beside: tuple[GGUFFile, Reading] | None) -> Options:
+    """How to plan a checkpoint so that it is what a conversion to the file ``beside`` it would write."""
     if beside is None:
         return Options()
-    dialect: Dialect = "dspark" if beside.dialect == "dspark" else "dflash"
-    names = {tensor.name for tensor in beside.tensors}
-    own = names >= {"token_embd.weight", "output.weight"}
+    reading = beside[1]
+    dialect: Dialect = "dspark" if reading.dialect == "dspark" else "dflash"
+    own = all(reading.view.file.tensor(name) is not None for name in ("token_embd.weight", "output.weight"))
     return Options(dialect=dialect, shared_tensors="include" if own else "omit")
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dspark_convert.diff.names import tensor_name
 from dspark_convert.diff.sides import Side, SideTensor
 from dspark_convert.lint.wanted import trimmed
 
@@ -28,10 +27,10 @@ class TensorDiff:
 
 
 def by_name(side: Side) -> dict[str, SideTensor]:
-    """The side's tensors by mainline's names; of two of one name the first counts."""
+    """The side's tensors by their names; of two of one name the first counts."""
     found: dict[str, SideTensor] = {}
     for tensor in side.tensors:
-        found.setdefault(tensor_name(side.dialect, tensor.name), tensor)
+        found.setdefault(tensor.name, tensor)
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dspark_convert.diff.compare import Diff, compare
 from dspark_convert.diff.verdict import verdict
-from tests.diff.pairs import Change, deep, put, write_pair
+from tests.diff.pairs import Change, deep, fill, put, write_pair
 from tests.draft_file import BOOL, F32, HIDDEN, I32, LAYERS, U32, VOCAB, DraftFile
 from tests.gguf_bytes import ARRAY, STRING
 from tests.stage_file import StageFile
@@ -204,7 +204,7 @@ def test_two_layouts_of_one_draft(tmp_path: Path) -> None:
     assert not any(key.counts for key in diff.metadata)
     assert diff.is_same
     # Keys that only one layout has are told; those that mean the same are not.
-    assert keys(diff) == {"*.sample_from_anchor": "only-a", "*.has_confidence_head": "only-a"}
+    assert keys(diff) == {"dflash.sample_from_anchor": "only-a", "dflash.has_confidence_head": "only-a"}
 
 
 def test_two_layouts_of_two_drafts(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_two_layouts_of_two_drafts(tmp_path: Path) -> None:
 
     diff = diff_of(tmp_path, change)
     assert set(fields(diff)) == {"target_layers"}
-    assert keys(diff)["*.target_layers"] == "changed"
+    assert keys(diff)["dflash.target_layers"] == "changed"
 
 
 def test_sinks_without_their_suffix_are_the_same_tensor(tmp_path: Path) -> None:
@@ -250,3 +250,73 @@ def test_a_draft_with_a_window_in_every_layer(tmp_path: Path) -> None:
         file.kv["dflash.attention.sliding_window_pattern"] = (ARRAY, [True, False], BOOL)
 
     assert fields(diff_of(tmp_path, change, make)) == {"sliding_window_pattern": ([True, True], [True, False])}
+
+
+#: PrismML's names, and mainline's
+PRISM = {
+    "dspark.fc.": "fc.",
+    "dspark.hidden_norm.": "enc.output_norm.",
+    "dspark.markov_head_a.": "markov_w1.",
+    "dspark.markov_head_b.": "markov_w2.",
+    "dspark.confidence_head.": "conf_proj.",
+}
+
+
+def prism(file: DraftFile) -> None:
+    """The same draft in PrismML's first layout: taps one lower, other names, no vocabulary."""
+    kv = {key: entry for key, entry in file.kv.items() if key.startswith("general.")}
+    for key, entry in file.kv.items():
+        if key.startswith("dflash.") and key.split(".")[1] not in ("block_size", "target_layers", "sample_from_anchor"):
+            kv["dspark." + key.removeprefix("dflash.")] = entry
+    del kv["dspark.has_confidence_head"]
+    kind, taps, item = file.kv["dflash.target_layers"]
+    kv |= {
+        "general.architecture": (STRING, "dspark", None),
+        "dspark.dspark.block_size": file.kv["dflash.block_size"],
+        "dspark.dspark.target_layers": (kind, [tap - 1 for tap in taps], item),
+        "dspark.dspark.mask_token_id": file.kv["tokenizer.ggml.mask_token_id"],
+        "dspark.dspark.markov_rank": file.kv["dspark.markov_rank"],
+        "dspark.dspark.confidence_head": (BOOL, True, None),
+        "dspark.dspark.confidence_head_with_markov": (BOOL, True, None),
+        "tokenizer.ggml.model": (STRING, "none", None),
+    }
+    file.kv = kv
+    for theirs, mainline in PRISM.items():
+        for name in [name for name in file.tensors if name.startswith(mainline)]:
+            file.tensors[name.replace(mainline, theirs, 1)] = file.tensors.pop(name)
+            file.data[name.replace(mainline, theirs, 1)] = file.data.pop(name)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_layout_with_other_names_and_taps(tmp_path: Path, swapped: bool) -> None:
+    a, b = write_pair(tmp_path, prism)
+    diff = deep(b, a) if swapped else deep(a, b)
+    assert {diff.a.dialect, diff.b.dialect} == {"dflash", "dspark-prism"}
+    assert diff.meaning == ()
+    assert diff.tensors == ()
+    assert {each.judgement for each in diff.values or ()} == {"identical"}
+    assert diff.to_json()["target_keys_left_out"] is True
+    assert diff.is_same
+
+
+def test_a_layout_with_other_names_and_another_draft(tmp_path: Path) -> None:
+    def change(file: DraftFile) -> None:
+        other_taps(file)
+        put(file, "fc.weight", np.ones((HIDDEN, 3 * HIDDEN), np.float32))
+        prism(file)
+
+    diff = deep(*write_pair(tmp_path, change))
+    assert fields(diff) == {"target_layers": ([1, 3, 5], [1, 3, 4])}
+    assert [each.name for each in diff.wrong_values] == ["fc.weight"]
+
+
+def test_two_files_of_one_other_layout_keep_their_own_words(tmp_path: Path) -> None:
+    first, second = DraftFile(), DraftFile()
+    for file in (first, second):
+        fill(file)
+        prism(file)
+    kind, taps, item = second.kv["dspark.dspark.target_layers"]
+    second.kv["dspark.dspark.target_layers"] = (kind, [*taps[:2], 3], item)
+    diff = compare(first.write(tmp_path / "a.gguf"), second.write(tmp_path / "b.gguf"))
+    assert set(keys(diff)) == {"dspark.dspark.target_layers"}
+    assert fields(diff) == {"target_layers": ([1, 3, 5], [1, 3, 4])}
