@@ -50,6 +50,7 @@ class Report:
     cases: int = 0
     ended: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
+    ggml: Counter[str] = field(default_factory=Counter)
     differences: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     slowest: tuple[float, int] = (0.0, 0)
@@ -60,6 +61,7 @@ class Report:
             "cases": self.cases,
             "ended": dict(self.ended),
             "rules": dict(self.rules.most_common()),
+            "ggml": dict(self.ggml),
             "differences": dict(self.differences),
             "slowest": {"seconds": round(self.slowest[0], 4), "case": self.slowest[1]},
             "memory_growth": self.memory,
@@ -138,8 +140,7 @@ class Fuzz:
 
     def _compare(self, number: int, path: Path, outcome: Outcome) -> None:
         theirs = self.ggml.accepts(path.read_bytes())
-        if theirs is None:
-            self.report.differences["ggml's process died"] += 1
+        self.report.ggml["died" if theirs is None else "took" if theirs else "refused"] += 1
         if bool(theirs) == outcome.sound:
             return
         if outcome.sound:
