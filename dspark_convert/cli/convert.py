@@ -1,30 +1,28 @@
-"""dspark-convert: a draft checkpoint becomes a GGUF."""
+"""dspark-convert: a draft checkpoint, or a GGUF of another kind, becomes a GGUF."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
-from dspark_convert.cli.text import safe
-from dspark_convert.findings import Finding, info
+from dspark_convert.findings import info
 from dspark_convert.options import Dialect, Experts, Options, Outtype, SharedTensors
 
 if TYPE_CHECKING:
-    from dspark_convert.convert import Prepared
-    from dspark_convert.ggufio.writer import Written
-    from dspark_convert.runtime.report import ValidationReport
-    from dspark_convert.source.hub import Survey
+    pass
 
 
 def convert(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL", help="The draft: a checkpoint's directory, or org/name[@revision] on the hub."),
+        typer.Argument(
+            metavar="MODEL",
+            help="The draft: a checkpoint's directory, org/name[@revision] on the hub, or a GGUF to port.",
+        ),
     ],
     target_model_dir: Annotated[
         Path | None,
@@ -66,6 +64,12 @@ def convert(
             help="Whether slot 0 of a block predicts (default: as its config says).",
         ),
     ] = None,
+    ctx: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Positions, for the memory that is told (default: the draft's context length)."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and check; write nothing.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     verify: Annotated[
@@ -97,7 +101,12 @@ def convert(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     version: VersionFlag = False,  # noqa: ARG001 - its callback prints and exits
 ) -> int:
-    """Write the DSpark draft in MODEL as a GGUF that llama.cpp runs beside its target."""
+    """Write the DSpark draft in MODEL as a GGUF that llama.cpp runs beside its target.
+
+    A GGUF of any known layout is ported: to --dialect, with the vocabulary of its target if that is given, and with
+    other types if --outtype or --experts name them. The draft's own mask token is kept.
+    """
+    from dspark_convert.cli.convert_view import document, show_plan, show_result
     from dspark_convert.convert import Request, output_path, prepare, write
     from dspark_convert.errors import UsageError
     from dspark_convert.ggufio.split import parse_size
@@ -132,8 +141,8 @@ def convert(
     prepared = prepare(request, dry_run=dry_run, sink=out)
     out.findings(prepared.plan.findings)
     if dry_run:
-        _show_plan(out, prepared)
-        out.json(_document(prepared, prepared.plan.findings, None, None))
+        show_plan(out, prepared, ctx)
+        out.json(document(prepared, prepared.plan.findings, None, None, ctx))
         return 0
     from dspark_convert.ggufio.writer import Hashing
 
@@ -150,7 +159,7 @@ def convert(
     out.findings(result.findings)
     report = None
     findings = [*prepared.plan.findings, *result.findings]
-    _show_result(out, prepared, result, target_gguf)
+    show_result(out, prepared, result, target_gguf, ctx)
     if verify:
         from dspark_convert.cli.validate import show_report
         from dspark_convert.runtime.proof import why_not_compared
@@ -158,6 +167,8 @@ def convert(
 
         assert target_gguf is not None  # noqa: S101 - checked above
         why_not = "an option overrides its config" if options.overrides else why_not_compared(prepared.model)
+        if prepared.is_port:
+            why_not = "it was made from a GGUF (dspark-validate --reference compares it)"
         if why_not:
             message = f"the file is not compared with the checkpoint: {why_not}"
             out.note(f"note: {message}")
@@ -166,7 +177,7 @@ def convert(
             result.path, target_gguf, reference=None if why_not else prepared.model, lib=lib, prompts=texts
         )
         show_report(out, report)
-    out.json(_document(prepared, findings, result, report))
+    out.json(document(prepared, findings, result, report, ctx))
     return 0 if report is None or report.passed else 1
 
 
@@ -185,67 +196,6 @@ def _ready_to_verify(prompts: Path | None, lib: Path | None) -> list[str] | None
 
     find_library(lib)
     return None if prompts is None else read_prompts(prompts)
-
-
-def _document(
-    prepared: Prepared, findings: Sequence[Finding], result: Written | None, report: ValidationReport | None
-) -> dict[str, Any]:
-    plan = prepared.plan
-    return {
-        "schema": "dspark-convert/1",
-        "plan": {
-            "metadata": {kv.key: kv.value for kv in plan.metadata},
-            "tensors": [
-                {"name": job.name, "type": job.type.name, "shape": list(job.shape), "bytes": job.nbytes}
-                for job in plan.tensors
-            ],
-        },
-        "findings": [finding.to_json() for finding in findings],
-        "output": None if result is None else result.to_json(),
-        "validation": None if report is None else report.to_json(),
-    }
-
-
-def _show_plan(out: Output, prepared: Prepared) -> None:
-    plan = prepared.plan
-    if prepared.survey is not None:
-        _show_shards(out, prepared.survey)
-    rows = [
-        (
-            job.name,
-            job.type.name,
-            " x ".join(map(str, job.shape)),
-            f"{job.nbytes:,}",
-            job.source.name if job.source else "",
-        )
-        for job in plan.tensors
-    ]
-    out.table(("tensor", "type", "shape", "bytes", "from"), rows, right="bytes")
-    total = sum(job.nbytes for job in plan.tensors)
-    name = safe(str(prepared.path or "no file: there is no target to take a tokenizer from"))
-    out.human(f"\n{len(plan.tensors)} tensors, {total:,} bytes of data, {len(plan.metadata)} key/values -> {name}")
-
-
-def _show_shards(out: Output, survey: Survey) -> None:
-    """The files of a repository that a conversion reads, and how much of each."""
-    if not survey.shards:
-        return
-    cached = survey.cached
-    rows = [(s.name, f"{s.size:,}", f"{s.nbytes:,}", f"{cached[s.name]:,}") for s in survey.shards]
-    out.table(("shard", "bytes", "needed", "in the cache"), rows, right="bytes,needed,in the cache")
-    out.human("")
-
-
-def _show_result(out: Output, prepared: Prepared, result: Written, target: Path | None) -> None:
-    from dspark_convert.cli.describe import server_line
-
-    plan = prepared.plan
-    files = f" in {len(result.files)} files" if len(result.files) > 1 else ""
-    size = f"{result.nbytes:,} bytes{files}"
-    out.human(f"{safe(str(result.path))}: {size}, {len(plan.tensors)} tensors, {plan.label}")
-    if plan.draft is not None and plan.dialect == "dflash":
-        line = server_line(plan.draft, result.path, target or Path("TARGET.gguf"))
-        out.human(f"Run it with\n  {line}")
 
 
 def main() -> None:
