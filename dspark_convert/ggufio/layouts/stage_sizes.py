@@ -6,6 +6,7 @@ rotates or sees. Widths are those of the tensors; the rest is the target's own.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from math import isqrt, prod
 
@@ -131,7 +132,9 @@ def _of_target(target: GGUFFile, name: str, kind: ValueType) -> float | bool | N
 def _kv(key: str, kind: ValueType, value: float | bool) -> KV:
     if kind is ValueType.UINT32:
         return u32(key, int(value))
-    return boolean(key, bool(value)) if kind is ValueType.BOOL else f32(key, float(value))
+    if kind is ValueType.BOOL:
+        return boolean(key, bool(value))
+    return f32(key, struct.unpack("f", struct.pack("f", value))[0])  # as it would stand in the file
 
 
 def _tell(

@@ -27,11 +27,10 @@ class Translated(Metadata):
     """Metadata under other keys: ``places`` says where each one stands, ``made`` holds values that stand nowhere."""
 
     def __init__(self, source: Metadata, places: dict[str, str], made: dict[str, KV]) -> None:
-        self._source = source
-        self._places = places
-        self._made = made
-        self.entries = {key: replace(source.entries[place], key=key) for key, place in places.items()}
-        self.entries |= {key: _entry(kv) for key, kv in made.items()}
+        entries = {key: replace(source.entries[place], key=key) for key, place in places.items()}
+        entries |= {key: _entry(kv) for key, kv in made.items()}
+        super().__init__(source._view, source._name, source._order, entries)
+        self._source, self._places, self._made = source, places, made
 
     def __getitem__(self, key: str) -> Any:
         return self._made[key].value if key in self._made else self._source[self._places[key]]

@@ -1,0 +1,320 @@
+"""One draft in every layout: read to one meaning, named, and each difference told; and files that are not right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from dspark_convert.draft import Draft
+from dspark_convert.findings import Finding
+from dspark_convert.ggufio.dialects import read_draft
+from dspark_convert.ggufio.layouts import dialect_name, layout_named, layouts, mainline_name
+from dspark_convert.ggufio.layouts.table import ORDER
+from dspark_convert.ggufio.reader import open_gguf
+from dspark_convert.lint import lint
+from tests.draft_file import BOOL, F32, HIDDEN, I32, RANK, U32, DraftFile
+from tests.gguf_bytes import ARRAY, STRING, Builder
+from tests.ggufio.layout_files import FILES, ds4, ds4_target, ds41, fork, ik, log_snr, plain, plain_stages, prism
+from tests.stage_file import FLASH, write_header
+
+#: case -> what is told of the file beside the rules of every file
+TOLD: dict[str, set[tuple[str, str]]] = {
+    "mainline": set(),
+    "early": {("early-layout", "warning")},
+    "fork": {("legacy-layout", "error"), ("layout-names", "info"), ("own-tables", "info")},
+    "prism": {
+        ("legacy-layout", "error"),
+        ("layout-names", "info"),
+        ("layout-taps", "info"),
+        ("layout-mask", "info"),
+        ("vocabulary-missing", "error"),
+        ("own-tables", "info"),
+    },
+    "ik": {("legacy-layout", "error"), ("layout-names", "info"), ("layout-taps", "info"), ("layout-mask", "info")},
+    "bare": {("sinks-name", "error"), ("vector-type", "error"), ("vocabulary-missing", "error")},
+    "ds4": {
+        ("legacy-layout", "error"),
+        ("layout-names", "info"),
+        ("layout-taps", "info"),
+        ("layout-mask", "info"),
+        ("layout-sizes", "info"),
+        ("vocabulary-missing", "error"),
+    },
+    "no-vocab": {("vocabulary-missing", "error")},
+}
+NOT_PORTABLE = ("not-portable", "error")
+TOLD["ik-dflash"] = TOLD["ik"]
+TOLD["prism-conditioned"] = TOLD["prism"] | {NOT_PORTABLE, ("tensor-unexpected", "error")}
+TOLD["log-snr"] = {
+    ("legacy-layout", "error"),
+    NOT_PORTABLE,
+    ("key-default", "warning"),
+    ("tensor-unexpected", "error"),
+    ("own-tables", "info"),
+}
+TOLD["ds41"] = TOLD["ds4"] - {("layout-taps", "info")} | {NOT_PORTABLE, ("tensor-missing", "error")}
+TOLD["v4.1"] = {("legacy-layout", "error"), NOT_PORTABLE, ("tensor-missing", "error")}
+
+
+def read(file: DraftFile, path: Path, target: Path | None = None) -> tuple[str, Draft | None, tuple[Finding, ...]]:
+    with open_gguf(file.write(path)) as gguf:
+        if target is None:
+            reading = read_draft(gguf)
+        else:
+            with open_gguf(target) as theirs:
+                reading = read_draft(gguf, theirs)
+        return reading.dialect, reading.draft, lint(gguf, reading)
+
+
+def told(findings: tuple[Finding, ...]) -> set[tuple[str, str]]:
+    return {(finding.rule, finding.severity) for finding in findings}
+
+
+def where(findings: tuple[Finding, ...], rule: str) -> list[str]:
+    return [finding.where for finding in findings if finding.rule == rule]
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_one_meaning_in_every_layout(tmp_path: Path, case: str) -> None:
+    dialect, build, mainline = FILES[case]
+    target = ds4_target(tmp_path / "target.gguf")
+    kind = "dflash" if case == "ik-dflash" else "dspark"
+    _, wanted, _ = read(mainline(), tmp_path / "mainline.gguf")
+    named, draft, findings = read(build(), tmp_path / f"{kind}-x.gguf", target)
+    assert wanted is not None
+    assert (named, draft) == (dialect, wanted)
+    rules = told(findings)
+    if case == "ik-dflash":  # a draft of a target with its own head and embeddings needs neither
+        rules -= {("own-tables", "info")}
+    assert rules == TOLD[case]
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_every_name_both_ways(case: str) -> None:
+    dialect, build, mainline = FILES[case]
+    wanted = set(mainline().tensors)
+    for name in build().tensors:
+        ours = mainline_name(dialect, name)
+        if "log_snr" not in name:
+            assert ours in wanted, name
+        layers = 3 if "stages" in mainline.__name__ else 2
+        assert dialect_name(dialect, ours, layers) == name
+
+
+def test_published_sizes_without_a_target(tmp_path: Path) -> None:
+    mainline = write_header(plain_stages(FLASH), tmp_path / "mainline.gguf")
+    path = write_header(ds4(FLASH), tmp_path / "dspark-x.gguf")
+    with open_gguf(path) as gguf, open_gguf(mainline) as other:
+        reading, wanted = read_draft(gguf), read_draft(other)
+    assert reading.draft == wanted.draft
+    (finding,) = (finding for finding in reading.findings if finding.rule == "layout-sizes")
+    assert finding.severity == "warning"
+    assert "DeepSeek-V4-Flash" in finding.message
+
+
+def test_sizes_that_nobody_knows(tmp_path: Path) -> None:
+    _, draft, findings = read(ds4(), tmp_path / "dspark-x.gguf")
+    assert draft is None
+    (finding,) = (finding for finding in findings if finding.rule == "layout-sizes")
+    assert (finding.severity, "--target-gguf" in finding.fix) == ("error", True)
+
+
+def test_a_target_that_says_otherwise_counts(tmp_path: Path) -> None:
+    target = ds4_target(tmp_path / "target.gguf", replace(FLASH, window=96, scale=2.5, used=7))
+    with open_gguf(write_header(ds4(FLASH), tmp_path / "x.gguf")) as gguf, open_gguf(target) as theirs:
+        draft = read_draft(gguf, theirs).draft
+    assert draft is not None
+    assert draft.deepseek4 is not None
+    assert draft.sliding_window == 96
+    assert (draft.deepseek4.expert_weights_scale, draft.deepseek4.n_expert_used) == (2.5, 7)
+
+
+#: file, key that is changed, its new entry (None: gone), the rule that has to fire there
+BROKEN: list[tuple[Callable[[], DraftFile], str, tuple[int, object, int | None] | None, str]] = [
+    (prism, "dspark.dspark.mask_token_id", None, "key-missing"),
+    (prism, "dspark.dspark.mask_token_id", (I32, 77, None), "key-type"),
+    (prism, "dspark.dspark.mask_token_id", (U32, 80, None), "mask-out-of-range"),
+    (prism, "dspark.dspark.block_size", None, "key-missing"),
+    (prism, "dspark.dspark.target_layers", None, "key-missing"),
+    (prism, "dspark.dspark.target_layers", (ARRAY, [0.0, 2.0], F32), "key-type"),
+    (prism, "dspark.block_count", None, "key-missing"),
+    (prism, "dspark.dspark.confidence_head", (U32, 1, None), "key-type"),
+    (prism, "dspark.dspark.surprise", (U32, 1, None), "key-unknown"),
+    (prism, "dspark.target_layers", (ARRAY, [0, 2, 4], I32), "meaning-disagrees"),
+    (prism, "dspark.dspark.hidden_correction", (BOOL, True, None), "not-portable"),
+    (prism, "dspark.dspark.confidence_head_with_markov", (BOOL, False, None), "not-portable"),
+    (fork, "dspark.enable_confidence_head", (BOOL, False, None), "confidence-flag"),
+    (fork, "dspark.confidence_head_with_markov", (BOOL, False, None), "not-portable"),
+    (ik, "dflash-draft.dflash.mask_token_id", None, "key-missing"),
+    (ik, "dflash-draft.dflash.mask_token_id", (STRING, "77", None), "key-type"),
+    (ik, "dflash-draft.dflash.target_layer_ids", (ARRAY, [0, 2, -3], I32), "taps-negative"),
+    (ik, "dflash-draft.dflash.laguna", (BOOL, True, None), "not-portable"),
+    (ik, "dflash-draft.dflash.backbone_rotary_base", (F32, 5e6, None), "not-portable"),
+    (ik, "dflash-draft.dflash.surprise", (F32, 5e6, None), "key-unknown"),
+    (ik, "tokenizer.ggml.mask_token_id", (U32, 3, None), "layout-mask"),
+    (ds41, "dspark.surprise", (U32, 1, None), "key-unknown"),
+    (ds4, "dspark.stage_count", (U32, 2, None), "layout-stage"),
+    (ds4, "dspark.markov_rank", (U32, 8, None), "meaning-disagrees"),
+    (ds4, "dspark.noise_token_id", None, "key-missing"),
+]
+#: rules that stand at a part of the meaning, or at what goes with the key
+ELSEWHERE = {
+    "mask-out-of-range": "dspark.dspark.mask_token_id",
+    "taps-negative": "target_layers",
+    "layout-mask": "dflash-draft.dflash.mask_token_id",
+    "confidence-flag": "confidence.proj.weight",
+    "layout-stage": "mtp.2.confidence_head.proj.weight",
+}
+
+
+@pytest.mark.parametrize(("build", "key", "entry", "rule"), BROKEN)
+def test_what_is_broken_is_told_at_its_place(
+    tmp_path: Path,
+    build: Callable[[], DraftFile],
+    key: str,
+    entry: tuple[int, object, int | None] | None,
+    rule: str,
+) -> None:
+    target = ds4_target(tmp_path / "target.gguf")
+    _, _, good = read(build(), tmp_path / "dspark-good.gguf", target)
+    file = build()
+    if entry is None:
+        del file.kv[key]
+    else:
+        file.kv[key] = entry
+    _, _, findings = read(file, tmp_path / "dspark-x.gguf", target)
+    severities = {finding.severity for finding in findings if finding.rule == rule and finding not in good}
+    assert severities & {"error", "warning"}
+    assert ELSEWHERE.get(rule, key) in where(findings, rule)
+
+
+def test_a_base_of_the_target_that_is_the_drafts_own_changes_nothing(tmp_path: Path) -> None:
+    file = ik()
+    file.kv["dflash-draft.dflash.backbone_rotary_base"] = (F32, 1e6, None)
+    assert told(read(file, tmp_path / "dspark-x.gguf")[2]) == TOLD["ik"]
+
+
+def test_conditioning_that_is_off_is_mainlines(tmp_path: Path) -> None:
+    file = plain()
+    file.kv["dflash.log_snr_conditioning"] = (BOOL, False, None)
+    assert read(file, tmp_path / "dspark-x.gguf")[0] == "dflash"
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+@pytest.mark.parametrize(
+    ("build", "key"),
+    [
+        (prism, "dspark.dspark.target_layers"),
+        (ik, "dflash-draft.dflash.target_layer_ids"),
+        (ds4, "dspark.target_layer_ids"),
+    ],
+)
+def test_taps_that_were_shifted_before(tmp_path: Path, build: Callable[[], DraftFile], key: str, shift: int) -> None:
+    """A tool that shifted them and left the layout would be read one off, which our own key tells."""
+    target = ds4_target(tmp_path / "target.gguf")
+    _, right, _ = read(build(), tmp_path / "right.gguf", target)
+    assert right is not None
+    file = build()
+    kind, taps, item = file.kv[key]
+    file.kv[key] = (kind, [tap + shift for tap in taps], I32)
+    _, draft, findings = read(file, tmp_path / "x.gguf", target)
+    assert draft is not None
+    assert draft == replace(right, target_layers=tuple(tap + shift for tap in right.target_layers))
+    file.kv["dspark.target_layers"] = (ARRAY, list(right.target_layers), I32)
+    findings = read(file, tmp_path / "y.gguf", target)[2]
+    assert where(findings, "meaning-disagrees") == ["dspark.target_layers"]
+    file.kv[key] = (kind, taps, item)
+    assert not where(read(file, tmp_path / "z.gguf", target)[2], "meaning-disagrees")
+
+
+def test_two_names_for_one_tensor(tmp_path: Path) -> None:
+    file = prism()
+    file.tensors["fc.weight"] = ("F32", (3 * HIDDEN, HIDDEN))
+    findings = read(file, tmp_path / "dspark-x.gguf")[2]
+    assert where(findings, "layout-clash") == ["fc.weight"]
+
+
+def test_bare_names_are_told_as_the_file_has_them(tmp_path: Path) -> None:
+    file = ik()
+    file.tensors["dflash_fc"] = file.tensors.pop("dflash_fc.weight")
+    file.tensors["markov_w2.weight"] = ("F32", (RANK, 79))
+    findings = read(file, tmp_path / "dspark-x.gguf")[2]
+    assert where(findings, "tensor-unexpected") == ["dflash_fc"]
+    assert where(findings, "tensor-missing") == ["fc.weight"]
+    assert where(findings, "tensor-shape") == ["markov_w2.weight"]
+
+
+def test_a_misshapen_tensor_is_told_under_its_own_name(tmp_path: Path) -> None:
+    file = prism()
+    file.tensors["dspark.hidden_norm.weight"] = ("F32", (HIDDEN // 2,))
+    assert where(read(file, tmp_path / "dspark-x.gguf")[2], "tensor-shape") == ["dspark.hidden_norm.weight"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "dialect"),
+    [
+        ("deepseek4-dflash-draft", "deepseek4-dflash-draft"),
+        ("deepseek_v4_flash_dspark_draft", "deepseek-v4-flash-dspark-draft"),
+    ],
+)
+def test_private_containers_are_named(tmp_path: Path, architecture: str, dialect: str) -> None:
+    file = plain()
+    file.kv["general.architecture"] = (STRING, architecture, None)
+    named, draft, findings = read(file, tmp_path / "dspark-x.gguf")
+    assert (named, draft) == (dialect, None)
+    assert "It is not read: " in findings[0].message
+    assert told(findings) == {("legacy-layout", "error")}
+
+
+def test_what_mainline_cannot_run_is_not_offered_to_be_rewritten(tmp_path: Path) -> None:
+    (finding,) = (f for f in read(log_snr(), tmp_path / "dspark-x.gguf")[2] if f.rule == "legacy-layout")
+    assert "--target-gguf" not in finding.fix
+    (finding,) = (f for f in read(prism(), tmp_path / "dspark-y.gguf")[2] if f.rule == "legacy-layout")
+    assert "--target-gguf" in finding.fix
+
+
+def test_every_table_is_tried_and_whole() -> None:
+    found = {path.name.removesuffix(".toml") for path in files("dspark_convert.ggufio.layouts").iterdir()}
+    assert set(ORDER) == {name for name in found if not name.endswith((".py", "__pycache__"))}
+    covered = {dialect for dialect, _, _ in FILES.values()} | {name for name in ORDER if layout_named(name).unreadable}
+    assert covered == set(ORDER), "each layout needs a file in layout_files"
+    for layout in layouts():
+        assert layout.title
+        assert layout.runs_on
+        assert layout.differs or layout.is_mainline
+    with pytest.raises(KeyError):
+        layout_named("none")
+
+
+def packed_otherwise(path: Path, number: int, elements: int, size: int) -> Path:
+    """The good file with ``fc.weight`` under type ``number``, in blocks of ``size`` bytes for ``elements``."""
+    file = plain()
+    shape = (4 * HIDDEN, HIDDEN)
+    build = Builder()
+    infos, blob = [build.tensor("fc.weight", shape, number, 0)], bytes(shape[0] * shape[1] // elements * size)
+    blob += bytes(-len(blob) % 32)
+    infos.append(build.tensor("output_norm.weight", (HIDDEN,), 0, len(blob)))
+    kvs = [build.kv(key, kind, value, item) for key, (kind, value, item) in file.kv.items()]
+    path.write_bytes(build.file(kvs, infos, blob + bytes(4 * HIDDEN)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("number", "elements", "size", "words"),
+    [
+        (42, 128, 34, "ggml type 42 means Q2_0 to mainline llama.cpp, but the data is of the size that PrismML's"),
+        (142, 128, 34, "ggml type 142 is PrismML's PQ2_0"),
+        (144, 256, 136, "ggml type 144 is ik_llama.cpp's IQ4_KS"),
+        (42, 64, 18, None),  # mainline's own
+        (99, 32, 36, None),  # nobody's that is known: the reader alone tells
+    ],
+)
+def test_types_of_forks_are_named(tmp_path: Path, number: int, elements: int, size: int, words: str | None) -> None:
+    with open_gguf(packed_otherwise(tmp_path / "x.gguf", number, elements, size)) as gguf:
+        found = [finding for finding in read_draft(gguf).findings if finding.rule == "foreign-type"]
+    assert [(finding.severity, finding.where) for finding in found] == ([("error", "fc.weight")] if words else [])
+    assert all(words and finding.message.startswith(words) for finding in found)
