@@ -25,6 +25,10 @@ WIDTH = 80
 SHORT = 28
 #: names and tensors that are told of many
 TOLD_NAMES, TOLD_TENSORS = 3, 12
+#: keys that are told of each kind
+TOLD_KEYS = 40
+#: characters of a name, of which llama.cpp takes 63
+NAME = 64
 
 Lines = Iterator[str]
 
@@ -35,10 +39,10 @@ def inspect_diff(out: Output, a: Path, b: Path, *, deep: bool, tensors: bool) ->
 
     from dspark_convert.diff.compare import common_tensors, compare, compare_deep
     from dspark_convert.errors import UsageError
-    from dspark_convert.source.hub_id import parse_hub_id
+    from dspark_convert.source.hub_id import parse_hub_file
 
     for path in (a, b):
-        if parse_hub_id(path) is not None:
+        if parse_hub_file(path) is not None:
             raise UsageError(f"--diff compares what is on this machine, and {path} is not: fetch it first.")
     diff = compare(a, b)
     if deep:
@@ -71,9 +75,10 @@ def _show(out: Output, diff: Diff, *, tensors: bool) -> None:
     if diff.meaning is None:
         broken = [side.path.name for side in (diff.a, diff.b) if side.draft is None]
         out.human("", *_wrapped(f"The meaning of {' and '.join(broken)} cannot be read: see dspark-inspect of it."))
-    _section(out, "Metadata", (line for key in diff.metadata if not key.is_label for line in _key(key)))
-    labels = (line for key in diff.metadata if key.is_label for line in _key(key))
-    _section(out, "Labels, which change nothing that is computed", labels)
+    _section(out, "Metadata", _keys([key for key in diff.metadata if not key.is_label]))
+    _section(
+        out, "Labels, which change nothing that is computed", _keys([key for key in diff.metadata if key.is_label])
+    )
     if lacks_target(diff.a, diff.b):
         without = next(side for side in (diff.a, diff.b) if not side.has_vocabulary)
         why = "the checkpoint has none" if without.kind == "checkpoint" else f"the layout {without.dialect} has none"
@@ -105,14 +110,17 @@ def _wrapped(text: str, indent: int = 0) -> Lines:
     import textwrap
 
     pad = " " * indent
-    yield from textwrap.wrap(
-        safe(text), WIDTH, initial_indent=pad, subsequent_indent=pad, break_long_words=False, break_on_hyphens=False
-    )
+    yield from textwrap.wrap(safe(text), WIDTH, initial_indent=pad, subsequent_indent=pad, break_on_hyphens=False)
+
+
+def _name(name: str) -> str:
+    text = safe(name, NAME)
+    return text if len(text) <= NAME else f"{text[: NAME // 2]}… ({len(name):,} characters)"
 
 
 def _change(name: str, a: Any, b: Any) -> Lines:
     """``name: a -> b`` on one line, or on three where that is too long."""
-    name, ours, theirs = safe(name, WIDTH), _text(a), _text(b)
+    name, ours, theirs = _name(name), _text(a), _text(b)
     line = f"  {name}: {ours} -> {theirs}"
     if len(line) <= WIDTH and max(len(ours), len(theirs)) <= SHORT:
         yield line
@@ -129,8 +137,15 @@ def _text(value: Any) -> str:
     return text if len(text) <= WIDTH - 8 else text[: WIDTH - 9] + "…"
 
 
+def _keys(keys: Sequence[KeyDiff]) -> Lines:
+    for key in keys[:TOLD_KEYS]:
+        yield from _key(key)
+    if len(keys) > TOLD_KEYS:
+        yield f"  and {len(keys) - TOLD_KEYS:,} more (--json)"
+
+
 def _key(key: KeyDiff) -> Lines:
-    name = safe(key.key, WIDTH)
+    name = _name(key.key)
     if key.items is not None:
         lengths, types = key.items.lengths, key.types
         if key.change == "changed":
@@ -170,7 +185,7 @@ def _tensors(tensors: Sequence[TensorDiff], *, every: bool) -> Lines:
         for tensor in alone[:most]:
             held = tensor.a or tensor.b
             assert held is not None  # noqa: S101 - one of the two has it
-            yield f"{sign} {safe(tensor.name)}: {held.type} {list(held.shape)}"
+            yield f"{sign} {_name(tensor.name)}: {held.type} {list(held.shape)}"
         if len(alone) > most:
             yield f"{sign} and {len(alone) - most} more that only {where} has (--tensors)"
     groups: dict[str, list[str]] = defaultdict(list)
@@ -181,8 +196,8 @@ def _tensors(tensors: Sequence[TensorDiff], *, every: bool) -> Lines:
             else:
                 groups[f"{tensor.a.type} -> {tensor.b.type}"].append(tensor.name)
     for types, names in groups.items():
-        text = f"{types}: {_some(len(names))}: {listed(names, len(names) if every else TOLD_NAMES)}"
-        yield from _wrapped(text, indent=2)
+        told = listed([_name(name) for name in names], len(names) if every else TOLD_NAMES)
+        yield from _wrapped(f"{types}: {_some(len(names))}: {told}", indent=2)
 
 
 def _values(values: Sequence[ValueDiff]) -> Lines:
@@ -198,14 +213,14 @@ def _values(values: Sequence[ValueDiff]) -> Lines:
     yield from _wrapped(f"{_some(len(values))}: {told or 'none'}", indent=2)
     wrong = [value for value in values if value.judgement in ("different", "unread")]
     for value in wrong[:TOLD_TENSORS]:
-        yield f"  {safe(value.name)}: {_apart(value)}{words[value.judgement]}"
+        yield f"  {_name(value.name)}: {_apart(value)}{words[value.judgement]}"
         yield from _wrapped(value.note, indent=4)
     if len(wrong) > TOLD_TENSORS:
         yield f"  and {len(wrong) - TOLD_TENSORS} more (--tensors)"
     groups: dict[str, list[ValueDiff]] = defaultdict(list)
     for value in values:
         if value.judgement == "rounding":
-            groups[" -> ".join(value.types)].append(value)
+            groups[_types(value)].append(value)
     for types, group in groups.items():
         worst = max(group, key=lambda value: value.relative or 0)
         text = (
@@ -213,6 +228,10 @@ def _values(values: Sequence[ValueDiff]) -> Lines:
             f" where {worst.expected:.2g} is explained"
         )
         yield from _wrapped(text, indent=2)
+
+
+def _types(value: ValueDiff) -> str:
+    return value.types[0] if value.types[0] == value.types[1] else " -> ".join(value.types)
 
 
 def _apart(value: ValueDiff) -> str:
@@ -231,9 +250,17 @@ def _table(values: Sequence[ValueDiff]) -> Lines:
 
     rows = [("tensor", "types", "apart", "max", "cosine", "")]
     for value in values:
-        types = value.types[0] if len(set(value.types)) == 1 else " -> ".join(value.types)
         cosine = "" if value.cosine is None else f"{value.cosine:.4f}"
-        rows.append((value.name, types, figure(value.relative), figure(value.max_abs), cosine, value.judgement))
+        rows.append(
+            (
+                _name(value.name),
+                _types(value),
+                figure(value.relative),
+                figure(value.max_abs),
+                cosine,
+                value.judgement,
+            )
+        )
     names, kind = (max(len(row[column]) for row in rows) for column in (0, 1))
     for name, kinds, apart, most, cosine, word in rows:
-        yield f"{safe(name):<{names}}  {kinds:<{kind}}  {apart:>7}  {most:>7}  {cosine:>6}  {word}".rstrip()
+        yield f"{name:<{names}}  {kinds:<{kind}}  {apart:>7}  {most:>7}  {cosine:>6}  {word}".rstrip()

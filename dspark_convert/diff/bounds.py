@@ -17,10 +17,12 @@ from dspark_convert.tensors.precision import explained
 
 Numbers = NDArray[np.floating[Any]]
 
-#: half a unit in the last place as a share of the number, and of the smallest (subnormal) numbers
-FLOATS: dict[int, tuple[float, float]] = {
-    GGMLType.F64: (2.0**-24, 2.0**-150),  # read as F32
-    GGMLType.F32: (2.0**-24, 2.0**-150),
+#: whole numbers, which nothing rounds
+INTEGERS = (GGMLType.I8, GGMLType.I16, GGMLType.I32, GGMLType.I64)
+#: half a unit in the last place as a share of the number, and of the smallest (subnormal) numbers; F64 is read as F32
+PLAIN: dict[int, tuple[float, float]] = {
+    **dict.fromkeys(INTEGERS, (0.0, 0.0)),
+    **dict.fromkeys((GGMLType.F32, GGMLType.F64), (2.0**-24, 2.0**-150)),
     GGMLType.F16: (2.0**-11, 2.0**-25),
     GGMLType.BF16: (2.0**-8, 2.0**-134),
 }
@@ -31,30 +33,23 @@ SLACK = 1.01
 
 #: types whose quantisers choose, so that two files of one type may hold the same numbers differently rounded;
 #: of the others one source gives one result
-CHOSEN = (
-    frozenset(GGMLType)
-    - FLOATS.keys()
-    - {
-        GGMLType.Q8_0,
-        GGMLType.MXFP4,
-        GGMLType.I8,
-        GGMLType.I16,
-        GGMLType.I32,
-        GGMLType.I64,
-    }
-)
+CHOSEN = frozenset(GGMLType) - PLAIN.keys() - {GGMLType.Q8_0, GGMLType.MXFP4}
 
 
 def limit(a: GGMLType, b: GGMLType) -> float:
     """The distance of whole tensors that the coarser of both types explains; 0 where one source gives one result."""
     if a == b:
         return explained(a) if a in CHOSEN else 0.0
-    return max(explained(a), explained(b))
+    return max(_explained(a), _explained(b))
+
+
+def _explained(kind: GGMLType) -> float:
+    return explained(GGMLType.F32 if kind in (GGMLType.F64, *INTEGERS) else kind)
 
 
 def bound(a: GGMLType, b: GGMLType) -> Bound | None:
     """The largest difference of each number that rounding to both types explains; None if that is not known."""
-    if a == b or not {a, b} <= {*FLOATS, GGMLType.Q8_0}:
+    if a == b or not {a, b} <= {*PLAIN, GGMLType.Q8_0}:
         return None
 
     def largest(x: Numbers, y: Numbers) -> Numbers:
@@ -67,7 +62,7 @@ def bound(a: GGMLType, b: GGMLType) -> Bound | None:
 def _error(kind: GGMLType, rounded: Numbers, other: Numbers) -> Numbers:
     """How far ``rounded``, of type ``kind``, may be from what was rounded, which is near ``other``."""
     if kind is not GGMLType.Q8_0:
-        share, least = FLOATS[kind]
+        share, least = PLAIN[kind]
         error: Numbers = np.maximum(share * np.maximum(np.abs(rounded), other), least)
         return error
     step = np.abs(rounded).reshape(-1, Q8_BLOCK).max(axis=1) / Q8_CODES

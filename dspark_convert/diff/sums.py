@@ -116,8 +116,9 @@ class Sums:
     def matrices(self, rows_each: int, most: float) -> list[int]:
         """Those of a stack, of ``rows_each`` rows each, that are further away than ``most``, or where that is 0 have a
         difference beyond the bound; empty if not known."""
-        if self._rows_each > 1:
+        rows, uneven = divmod(rows_each, self._rows_each)
+        if uneven:
             return []
-        apart, sizes = (rows.reshape(-1, rows_each).sum(axis=1) for rows in (self._row_apart, self._row_a))
-        wrong = apart > most**2 * sizes if most else self._row_beyond.reshape(-1, rows_each).any(axis=1)
+        apart, sizes = (each.reshape(-1, rows).sum(axis=1) for each in (self._row_apart, self._row_a))
+        wrong = apart > most**2 * sizes if most else self._row_beyond.reshape(-1, rows).any(axis=1)
         return [int(index) for index in np.flatnonzero(wrong)]

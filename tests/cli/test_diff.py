@@ -228,3 +228,20 @@ def test_150_000_tokens_and_large_tensors_in_little_memory(tmp_path: Path) -> No
     assert "    140000: token140000 -> other" in done.stdout
     assert "F32 -> BF16: 1 tensor" in done.stdout
     assert int(done.stderr.split()[-1]) * 1024 < MOST_BYTES
+
+
+def test_a_strangers_names_of_any_length_and_number(tmp_path: Path) -> None:
+    def change(file: DraftFile) -> None:
+        for number in range(60):
+            file.kv[f"odd.{number}"] = (U32, number, None)
+        file.kv["dflash." + "k" * 60_000] = (STRING, "v" * 60_000, None)
+        file.kv["dflash.\x1b]0;title\x07"] = (STRING, "\x1b[31m", None)
+        file.tensors["t" * 5000] = ("F32", (8,))
+
+    a, b = write_pair(tmp_path, change)
+    code, out, _ = inspect(a, "--diff", b, "--deep", "--tensors")
+    assert code == 1
+    assert "  and 22 more (--json)" in out.splitlines()
+    assert "\x1b" not in out and "\x07" not in out
+    assert [line for line in out.splitlines() if len(line) > 80 and str(tmp_path) not in line] == []
+    assert len(out) < 20_000

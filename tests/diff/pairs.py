@@ -19,6 +19,7 @@ Change = Callable[[DraftFile], object]
 
 #: more types than the good files have: (number, elements a block, bytes a block)
 TYPES |= {"Q4_0": (2, 32, 18), "Q4_K": (12, 256, 144), "IQ2_XXS": (16, 256, 66), "NVFP4": (40, 64, 36)}
+TYPES |= {"F64": (28, 1, 8), "I32": (26, 1, 4)}
 
 
 def write_pair(root: Path, change: Change, make: Callable[[], DraftFile] = DraftFile) -> tuple[Path, Path]:

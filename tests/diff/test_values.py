@@ -350,3 +350,61 @@ def test_progress_adds_up_to_the_bytes_of_both(tmp_path: Path) -> None:
     compare_deep(diff, told.append)
     assert min(told) >= 0
     assert sum(told) == sum(tensor.nbytes for side in (diff.a, diff.b) for tensor in side.tensors)
+
+
+def test_float64_and_whole_numbers_are_rounded_by_nothing(tmp_path: Path) -> None:
+    numbers = weights()
+    for kind, dtype, values in (("F64", "<f8", numbers), ("I32", "<i4", np.round(numbers * 9))):
+        wide, narrow = DraftFile(), DraftFile()
+        wide.tensors[NAME], wide.data[NAME] = (kind, (HIDDEN, 96)), values.astype(dtype).tobytes()
+        put(narrow, NAME, values.astype(np.float32))
+        a, b = wide.write(tmp_path / "a.gguf"), narrow.write(tmp_path / "b.gguf")
+        assert value(deep(a, b), NAME).judgement == "equal"
+        put(narrow, NAME, one_weight(values.astype(np.float32)))
+        found = value(deep(a, narrow.write(tmp_path / "b.gguf")), NAME)
+        assert (found.judgement, found.expected) == ("different", 1e-6)
+
+
+@pytest.mark.parametrize("most", [4, 7, 96, 1000])
+def test_rows_that_are_told_apart_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Neighbours count as one row then; what is added up stays what it is."""
+    from dspark_convert.diff import sums
+
+    def change(file: DraftFile) -> None:
+        values = held(file, NAME)
+        values[40] *= -1
+        put(file, NAME, values)
+
+    a, b = write_pair(tmp_path, change)
+    whole = value(deep(a, b), NAME)
+    monkeypatch.setattr(sums, "MAX_ROWS", most)
+    assert value(deep(a, b), NAME) == whole
+    paths = rounded_pair(tmp_path, ("F32", "Q4_0"))
+    assert value(deep(*paths), NAME).judgement == "rounding"
+
+
+def test_matrices_are_named_where_rows_are_taken_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dspark_convert.diff import sums
+
+    def change(file: DraftFile) -> None:
+        size = len(file.data[EXPERTS]) // SMALL.experts
+        data = bytearray(file.data[EXPERTS])
+        data[3 * size + 5] ^= 1
+        file.data[EXPERTS] = bytes(data)
+
+    a, b = write_pair(tmp_path, change, StageFile)
+    monkeypatch.setattr(sums, "MAX_ROWS", SMALL.experts * SMALL.width // 2)
+    assert value(deep(a, b), EXPERTS).note.endswith(", in 1 of its 4 matrices: 3")
+    monkeypatch.setattr(sums, "MAX_ROWS", 3)
+    assert ", the largest difference at row " in value(deep(a, b), EXPERTS).note
+
+
+def test_data_that_is_cut_off_is_not_compared(tmp_path: Path) -> None:
+    a, b = write_pair(tmp_path, lambda _file: None)
+    whole = b.read_bytes()
+    b.write_bytes(whole[:-5000])
+    found = judged(deep(a, b))
+    assert found
+    assert set(found.values()) == {"unread"}
+    first = next(iter(found))
+    assert value(deep(a, b), first).note == "its data is not all in the file (b.gguf)"
