@@ -123,6 +123,8 @@ def show_report(out: Output, report: ValidationReport) -> None:
         out.human(f"mean accepted length: {report.acceptance.mean_accepted_length:.2f} tokens a round")
     for cause in report.parity.suspects if report.parity else ():
         out.human(f"likely: {cause}")
+    for note in report.parity.notes if report.parity else ():
+        out.human(f"note: {note}")
 
 
 def _show_positions(out: Output, acceptance: Acceptance, parity: Parity | None) -> None:

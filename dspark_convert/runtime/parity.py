@@ -77,8 +77,6 @@ class Comparison:
         return {
             "positions": [asdict(position) for position in self.positions],
             "confidence_max_abs": self.confidence_max_abs,
-            "middle": self.middle,
-            "followed": {"blocks": self.followed, "margin": self.margin},
         }
 
 

@@ -23,7 +23,7 @@ class Parity:
 
     ``tokens`` had their features compared; ``offered`` are the layer inputs that the target hands out;
     ``drafts`` is the file's number of proposals a block; ``proven`` tells whether the checks "metadata" and
-    "values" passed.
+    "values" passed. ``notes`` are what a reader has to know of the comparison.
     """
 
     facts: Facts
@@ -37,6 +37,7 @@ class Parity:
     held: Comparison | None = None
     unrounded: Comparison | None = None
     suspects: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The ``parity`` object of ``dspark-validate/1``; figures that are not finite are null."""
@@ -46,10 +47,13 @@ class Parity:
             "tolerance": self.tolerance.logits,
             "blocks": held.blocks,
             **held.to_json(),
+            "middle": held.middle,
+            "followed": {"blocks": held.followed, "margin": held.margin},
             "confidence_tolerance": self.tolerance.confidence,
             "features": [asdict(feature) for feature in self.features],
             "unrounded": self.unrounded.to_json() if self.unrounded else None,
             "suspects": list(self.suspects),
+            "notes": list(self.notes),
         }
         result: dict[str, Any] = plain(document)
         return result
@@ -103,7 +107,10 @@ def _judge_features(parity: Parity) -> Check:
     text = f"the inputs of layers {theirs} for {parity.tokens} tokens"
     worst = _worst_target(parity)
     if worst is None:
-        return Check("features", "pass", f"{text}, as the checkpoint taps them")
+        text += ", as the checkpoint taps them"
+        if parity.facts.stages is not None:
+            text += "; their values are llama.cpp's own: there is no PyTorch model of a DeepSeek-V4 target"
+        return Check("features", "pass", text)
     if worst > parity.target_tolerance:
         text += f" are up to {worst:.2g} of their size away from the PyTorch target's"
         return Check("features", "fail", f"{text} ({parity.target_tolerance:.2g} is allowed)")

@@ -85,7 +85,8 @@ def _items(file: GGUFFile, key: str) -> Sequence[Any]:
 def _summary(draft: Draft) -> str:
     return (
         f"block size {draft.block_size}, {draft.drafts_per_block} drafts a block, taps {list(draft.target_layers)},"
-        f" Markov rank {draft.markov_rank}, mask token {draft.mask_token_id}"
+        f" Markov rank {draft.markov_rank}, mask token {draft.mask_token_id},"
+        f" RoPE of {'neighbouring' if draft.rope.style == 'norm' else 'NeoX'} pairs"
     )
 
 

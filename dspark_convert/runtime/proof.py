@@ -19,6 +19,7 @@ from dspark_convert.runtime.recording import Recording, read_recording
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.stated import check_stated
 from dspark_convert.runtime.values import Values, compare_values
+from dspark_convert.runtime.window import window_note
 from dspark_convert.source.checkpoint import open_checkpoint
 from dspark_convert.source.classify import describe, is_full_model
 from dspark_convert.specs import flat_name
@@ -133,6 +134,11 @@ class Proof:
         _require_sound(directory)
         try:
             self.facts, self._tensors = _read_checkpoint(directory)
+            if self.facts.stages and target_directory:
+                raise UsageError(
+                    "there is no PyTorch model of a DeepSeek-V4 target to compare its features with; leave"
+                    " --target-reference out."
+                )
             self._target = TargetReference.load(target_directory) if target_directory else None
         except ValueError as fault:
             raise InputError(str(fault)) from fault
@@ -184,23 +190,33 @@ class Proof:
         except ValueError as fault:
             return judge_parity(parity, f"it cannot be computed: {fault}"), parity
         parity.held, parity.unrounded = held, unrounded[0] if unrounded else None
+        if stages := self.facts.stages:
+            own, by_definition = self._load_held(), partial(self._load_held, window_by_distance=False)
+            parity.notes.append(window_note(recordings, stages.window, own, by_definition))
         return judge_parity(parity), parity
 
     def _references(self) -> list[Reference]:
         """The checkpoint as the file holds it, and as it is if that differs."""
-        from dspark_convert.reference.draft import Reference
         from dspark_convert.reference.weights import EMBED, HEAD
 
         values = self._values
-        load = partial(Reference.load, self._directory, float32_angles=True, window_by_distance=True)
-        # Where rounding decides which experts are taken, it has to be the same on both sides.
-        inputs = values.inputs if self.facts.stages else {}
-        found = [load(embed=values.embed, head=values.head, weights=values.held, roundings=inputs)]
+        found = [self._load_held()]
         if values.rounded:
             embed = None if EMBED in self._tensors else values.embed
             head = None if HEAD in self._tensors else values.head
-            found.append(load(embed=embed, head=head))
+            found.append(self._load(embed=embed, head=head))
         return found
+
+    def _load_held(self, **options: Any) -> Reference:
+        values = self._values
+        # Where rounding decides which experts are taken, it has to be the same on both sides.
+        inputs = values.inputs if self.facts.stages else {}
+        return self._load(embed=values.embed, head=values.head, weights=values.held, roundings=inputs, **options)
+
+    def _load(self, *, window_by_distance: bool = True, **options: Any) -> Reference:
+        from dspark_convert.reference.draft import Reference
+
+        return Reference.load(self._directory, float32_angles=True, window_by_distance=window_by_distance, **options)
 
     @staticmethod
     def _with_progress(recordings: Sequence[Recording], on_phase: Callable[[str], None]) -> Any:

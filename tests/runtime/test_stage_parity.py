@@ -63,9 +63,18 @@ def test_every_position_is_the_reference_s(pair: StagePair) -> None:
 
 @pytest.mark.parametrize("outtype", ["auto", "f32"])
 def test_experts_in_mxfp4(pair: StagePair, outtype: str) -> None:
-    """Their activations are rounded to 8 bits, over which some blocks get other experts."""
+    """Their activations are rounded to 8 bits, on both sides alike."""
     report = run(pair, pair.written("fours", lambda _want: None, outtype))
     assert {statuses(report)[name] for name in ("values", "parity", "confidence")} == {"pass"}, report.checks
+    assert report.parity is not None
+    assert report.parity.held is not None
+    assert report.parity.held.middle < 2e-5
+    (note,) = report.to_json()["parity"]["notes"]
+    assert "slot k sees k + 1 target positions fewer" in note
+    assert "blocks reach beyond the window" in note
+    features = report.check("features")
+    assert features is not None
+    assert features.detail.endswith("no PyTorch model of a DeepSeek-V4 target")
 
 
 @pytest.mark.parametrize("name", ["exp_probs_b.bias", "ffn_down_shexp.weight", "attn_norm.weight"])

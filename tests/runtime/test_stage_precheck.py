@@ -23,6 +23,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> StagePair:
 def test_a_good_pair_passes(pair: StagePair, outtype: str) -> None:
     checks, shape = precheck(pair.written("good", lambda _want: None, outtype), pair.target)
     assert [(check.name, check.status) for check in checks] == [("draft", "pass"), ("pair", "pass")], checks
+    assert checks[0].detail.endswith("RoPE of neighbouring pairs")
     assert shape == DraftShape(
         block_size=5,
         reads_anchor=True,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from dspark_convert.errors import InputError
+from dspark_convert.errors import InputError, UsageError
 from dspark_convert.runtime.proof import Proof, why_not_compared
 from tests.runtime.stage_pairs import StagePair, make_stage_pair
 
@@ -64,6 +64,11 @@ def test_a_scale_of_another_shape_is_told(pair: StagePair) -> None:
     assert "mtp.0.attn.wq_a.scale" in why_not_compared(pair.directory)
     with pytest.raises(InputError, match=r"mtp\.0\.attn\.wq_a\.scale"):
         Proof(pair.draft, pair.target, pair.directory, None)
+
+
+def test_there_is_no_pytorch_model_of_the_target(pair: StagePair) -> None:
+    with pytest.raises(UsageError, match=r"DeepSeek-V4 target to compare its features with; leave --target-reference"):
+        Proof(pair.draft, pair.target, pair.directory, pair.directory)
 
 
 def test_the_model_alone_is_no_reference(pair: StagePair) -> None:

@@ -1,0 +1,57 @@
+"""What llama.cpp's way to count a window costs is measured where it matters, and said where it does not."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dspark_convert.reference.draft import Reference
+from dspark_convert.runtime.recording import Recording
+from dspark_convert.runtime.window import window_note
+from fixtures.deepseek4 import make_deepseek4
+
+WINDOW, SLOTS, HIDDEN, VOCAB = 8, 5, 192, 512
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_deepseek4(tmp_path_factory.mktemp("v4") / "model")
+
+
+def recording(*positions: int) -> Recording:
+    rng = np.random.default_rng(2)
+    rounds = len(positions)
+    return Recording(
+        tokens=np.arange(40),
+        layers=np.array([2, 3, 4]),
+        inputs=rng.standard_normal((40, 3, HIDDEN)).astype(np.float32),
+        positions=np.array(positions),
+        anchors=np.full(rounds, 11),
+        slots=np.full((rounds, SLOTS), 7),
+        logits=np.zeros((rounds, SLOTS, VOCAB), np.float32),
+        confidences=np.zeros((rounds, SLOTS), np.float32),
+    )
+
+
+def note(checkpoint: Path, *positions: int) -> str:
+    own = Reference.load(checkpoint, window_by_distance=True)
+    return window_note([recording(*positions)], WINDOW, own, partial(Reference.load, checkpoint))
+
+
+def test_within_the_window_both_are_the_same(checkpoint: Path) -> None:
+    """The last slot of a block at 3 stands at 7, and sees position 0."""
+    assert note(checkpoint, 1, 3).endswith("no block here reaches beyond the window, where both are the same")
+
+
+def test_beyond_it_the_cost_is_told(checkpoint: Path) -> None:
+    text = note(checkpoint, 3, 4, 20, 30)
+    assert "3 blocks reach beyond the window, and in 3 of them" in text
+    low, high = (float(word) for word in text.split("the logits by ")[1].split(" of")[0].split(" to "))
+    assert 0.05 < low <= high < 10
+
+
+def test_a_few_blocks_tell(checkpoint: Path) -> None:
+    assert "9 blocks reach beyond the window, and in 3 of them" in note(checkpoint, *range(20, 29))
