@@ -22,10 +22,10 @@ MARKS: dict[str, Mark] = {"error": "misfit", "warning": "remark", "info": "note"
 
 #: the builds of llama.cpp that load a draft with these of the target's tables (measured: b10335 to b11739)
 BUILDS = {
-    (False, False): "any llama.cpp with DSpark runs it",
+    (False, False): "any llama.cpp with DSpark",
     (True, True): "llama.cpp b10952 or later",
-    (False, True): "not known of released builds",
-    (True, False): "llama.cpp b10434 or later, if tied",
+    (False, True): "no released build measured",
+    (True, False): "b10434 or later, if tied",
 }
 
 
@@ -170,8 +170,7 @@ def _rows(
         yield "hyper-connections", own_count, _count(target.hyper_connections), ("target-hyper-connections",)
     yield "context", _count(draft.context_length), _count(target.context_length), ("target-context",)
     whole = draft.has_token_embd and (draft.has_output or target.tied is True)
-    devices = "any device" if whole else "not with -sm tensor or a device apart"
-    yield "self-contained", "yes" if whole else "no", devices, ()
+    yield "self-contained", "yes" if whole else "no: not with -sm tensor", "", ()
     yield "runs in", BUILDS[draft.has_token_embd, draft.has_output], "", ()
 
 

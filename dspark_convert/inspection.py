@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dspark_convert.draft import Draft
+from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding
 
 if TYPE_CHECKING:
@@ -84,9 +85,12 @@ def inspect_hub_file(repository: Repository, name: str, sink: Sink) -> Inspectio
 
     fetched = fetch_gguf(repository, name, sink.note)
     file = open_gguf(fetched.path, fetched.sizes)
-    file.path = Path(f"{repository.id.repo}:{name}")  # where it lies here says nothing to anyone
-    inspection = _of_file(file)
-    return replace(inspection, container=inspection.container | {"read": fetched.read})
+    spelled = f"{repository.id.repo}:{name}"
+    try:
+        inspection = _of_file(file)
+    except InputError as fault:  # where it lies here says nothing to anyone
+        raise InputError(str(fault).replace(str(fetched.path), spelled), findings=fault.findings) from None
+    return replace(inspection, path=Path(spelled), container=inspection.container | {"read": fetched.read})
 
 
 def _of_file(file: GGUFFile, *, deep: bool = False, advance: Callable[[int], None] = lambda _bytes: None) -> Inspection:

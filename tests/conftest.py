@@ -104,20 +104,39 @@ def one_thread() -> Iterator[None]:
 def convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Convert]:
     """``dspark-convert ARGS`` as the console script runs it, in an empty working directory."""
     from dspark_convert.cli.convert import convert as command
+
+    yield from _in_process(command, "dspark-convert", tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Convert]:
+    """``dspark-inspect ARGS``, likewise."""
+    from dspark_convert.cli.inspect import inspect as command
+
+    yield from _in_process(command, "dspark-inspect", tmp_path, monkeypatch, capsys)
+
+
+def _in_process(
+    command: Callable[..., int],
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Convert]:
     from dspark_convert.cli.runner import run
 
-    (tmp_path / "cwd").mkdir()
+    (tmp_path / "cwd").mkdir(exist_ok=True)
     monkeypatch.chdir(tmp_path / "cwd")
-    handlers = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def call(*args: str | Path) -> Ended:
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
-            run(command, "dspark-convert", [str(arg) for arg in args])
+            run(command, name, [str(arg) for arg in args])
         out, err = capsys.readouterr()
         assert isinstance(end.value.code, int)
         return Ended(end.value.code, out, err)
 
     yield call
-    for name, handler in handlers.items():
-        signal.signal(name, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
