@@ -94,6 +94,7 @@ class Layout:
     variant: bool
     keys: Mapping[str, tuple[str, ...]]
     unread: tuple[str, ...]
+    omits: tuple[str, ...]
     tensors: tuple[tuple[str, str], ...]
     absent: tuple[str, ...]
     head_types: tuple[GGMLType, ...]
@@ -142,6 +143,7 @@ def _load(name: str) -> Layout:
         variant=table.get("variant", False),
         keys={key: (found,) if isinstance(found, str) else tuple(found) for key, found in keys.items()},
         unread=tuple(table.get("unread", ())),
+        omits=tuple(table.get("omits", ())),
         tensors=tuple((theirs, mainline) for theirs, mainline in table.get("tensors", ())),
         absent=tuple(table.get("absent", ())),
         head_types=tuple(GGMLType[kind] for kind in table.get("head_types", ())),

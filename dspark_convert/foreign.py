@@ -1,0 +1,142 @@
+"""Writing in other layouts than mainline's: what each can hold, and mainline's words in its own.
+
+The tables are those that reading uses (``ggufio.layouts``); whatever a layout has no word for is left
+out only where reading it back gives the same draft, and refused otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from dspark_convert.draft import Draft
+from dspark_convert.errors import InputError
+from dspark_convert.findings import Finding, error
+from dspark_convert.ggufio.layouts import Layout, dialect_key, dialect_name, layout_named
+from dspark_convert.ggufio.layouts.names import MAINLINE, OWN
+from dspark_convert.ggufio.layouts.view import MASK, TAPS
+from dspark_convert.ggufio.types import KV, ValueType, array, string
+from dspark_convert.metadata import mask, runtime
+
+ARCHITECTURE = "general.architecture"
+WITH_MAINLINE = "use --dialect dflash"
+
+
+def judge_dialect(dialect: str, draft: Draft) -> list[Finding]:
+    """Why ``draft`` cannot be written in the layout ``dialect``; KeyError if there is no such layout."""
+    layout = layout_named(dialect)
+    if layout.unwritten:
+        reasons = [("layout", layout.unwritten)]
+    elif layout.is_mainline:
+        reasons = []
+    else:
+        reasons = list(_reasons(layout, draft))
+    title = layout.title.partition(" (")[0]
+    return [error("dialect", where, f"{title} is not written: {reason}.", WITH_MAINLINE) for where, reason in reasons]
+
+
+def _reasons(layout: Layout, draft: Draft) -> Iterator[tuple[str, str]]:
+    can = layout.expresses
+    if can.backbone == "layers" and draft.deepseek4:
+        yield "backbone", "it has no DeepSeek-V4 drafts"
+    if can.backbone == "stages" and not draft.deepseek4:
+        yield "backbone", "it has DeepSeek-V4 drafts only"
+    if draft.kind == "dflash2":
+        yield "kind", "it has no DFlash2 drafts"
+    if can.markov == "required" and not draft.markov_rank:
+        yield "markov_rank", "it has no drafts without a Markov head"
+    if can.anchor == "first" and draft.sample_from_anchor != (draft.kind == "dspark"):
+        yield "sample_from_anchor", "it has no key for where the first draft token is predicted, which here is unusual"
+    if can.confidence == "required" and not draft.has_confidence_head:
+        yield "has_confidence_head", "it has no drafts without a confidence head"
+    if can.tables == "required" and not draft.has_token_embd:
+        yield "token_embd.weight", "it needs embeddings in the file"
+    if not can.causal and draft.causal:
+        yield "causal", "it has no drafts whose block is causal"
+    if can.taps is not None and len(draft.target_layers) > can.taps:
+        yield "target_layers", f"it takes at most {can.taps} target layers"
+    if layout.taps == "outputs" and 0 in draft.target_layers:
+        yield "target_layers", "it counts the outputs of layers, and the input of layer 0 is none"
+    held = {
+        "token_embd.weight": draft.has_token_embd,
+        "output.weight": draft.has_output,
+        "d2t": draft.draft_vocab_size != draft.vocab_size,
+        "blk.0.attn_sinks.weight": draft.has_sinks and not draft.deepseek4,
+    }
+    for name, there in held.items():
+        if there and dialect_name(layout.name, name, draft.n_layer) is None:
+            yield name, f"it has no place for {name}"
+
+
+def keys_for(dialect: str, draft: Draft, *, mrope: bool = False) -> list[KV]:
+    """What a runtime of layout ``dialect`` reads of ``draft``, with the mask token and the architecture.
+
+    Raises InputError if the layout cannot hold it, KeyError if there is no such layout.
+    """
+    problems = judge_dialect(dialect, draft)
+    if problems:
+        raise InputError(problems[0].message, findings=problems)
+    kvs = [string(ARCHITECTURE, "dflash"), *runtime("dflash", draft, mrope=mrope), *_attention(draft), mask(draft)]
+    return in_dialect(dialect, draft, kvs)
+
+
+def _attention(draft: Draft) -> Iterator[KV]:
+    """What no draft that this tool converts needs to say, and ported ones do."""
+    if draft.causal:
+        yield KV(f"{MAINLINE}attention.causal", ValueType.BOOL, True)
+    if draft.deepseek4:
+        return
+    if draft.sliding_window is not None:
+        yield KV(f"{MAINLINE}attention.sliding_window", ValueType.UINT32, draft.sliding_window)
+    if draft.sliding_window_pattern:
+        pattern = list(draft.sliding_window_pattern)
+        yield array(f"{MAINLINE}attention.sliding_window_pattern", ValueType.BOOL, pattern)
+    if draft.rope.dimension_count != draft.head_dim:
+        yield KV(f"{MAINLINE}rope.dimension_count", ValueType.UINT32, draft.rope.dimension_count)
+    for name, value in (draft.rope.scaling or {}).items():
+        yield KV(f"{MAINLINE}rope.scaling.{name}", _type_of(value), value)
+
+
+def _type_of(value: Any) -> ValueType:
+    if isinstance(value, bool):
+        return ValueType.BOOL
+    if isinstance(value, str):
+        return ValueType.STRING
+    return ValueType.UINT32 if isinstance(value, int) else ValueType.FLOAT32
+
+
+def in_dialect(dialect: str, draft: Draft, kvs: Iterable[KV]) -> list[KV]:
+    """``kvs``, all keys of a file in mainline's words, in those of ``dialect``; ``draft`` has to be one it can hold."""
+    layout = layout_named(dialect)
+    if layout.is_mainline:
+        return list(kvs)
+    found = [kv for mainline in kvs for kv in _in_layout(layout, mainline)]
+    for extra in layout.write:
+        value = getattr(draft, extra.field, None) if extra.field else extra.value
+        if extra.field == "tap_width":
+            value = len(draft.target_layers) * draft.hidden_size
+        found.append(KV(extra.key, extra.type, value))
+    return list({kv.key: kv for kv in found}.values())
+
+
+def _in_layout(layout: Layout, kv: KV) -> Iterator[KV]:
+    """``kv`` as it stands in a file of ``layout``; nothing where that has no word for it."""
+    if kv.key == ARCHITECTURE:
+        yield string(ARCHITECTURE, layout.architectures[0])
+        return
+    if OWN.fullmatch(kv.key):
+        yield kv
+        return
+    if kv.key.startswith("tokenizer.") and kv.key != MASK and layout.expresses.vocabulary == "none":
+        return
+    if kv.key in layout.omits:
+        return
+    name = dialect_key(layout, kv.key)
+    if kv.key.startswith(MAINLINE) and not any(fnmatchcase(name, pattern) for pattern in layout.expresses.keys):
+        return
+    if kv.key == TAPS and layout.taps == "outputs":
+        yield array(name, layout.tap_type, [value - 1 for value in kv.value])
+    else:
+        yield replace(kv, key=name)

@@ -1,0 +1,179 @@
+"""Drafts in other layouts' words: against files written from their documentation, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dspark_convert.draft import Draft, Rope
+from dspark_convert.errors import InputError
+from dspark_convert.foreign import in_dialect, judge_dialect, keys_for
+from dspark_convert.ggufio.dialects import read_draft
+from dspark_convert.ggufio.layouts import dialect_name, layouts
+from dspark_convert.ggufio.reader import open_gguf
+from dspark_convert.ggufio.types import KV, ValueType
+from dspark_convert.metadata import runtime
+from tests.draft_file import F32, DraftFile
+from tests.ggufio.layout_files import (
+    ds4,
+    ds4_target,
+    early,
+    ik,
+    ik_dflash,
+    plain,
+    plain_dflash,
+    plain_stages,
+    prism,
+)
+
+#: dialect, the file from its documentation, the same draft in mainline's layout
+WRITTEN: list[tuple[str, Callable[[], DraftFile], Callable[[], DraftFile]]] = [
+    ("dflash", plain, plain),
+    ("dflash", plain_dflash, plain_dflash),
+    ("dflash", plain_stages, plain_stages),
+    ("dspark", early, plain),
+    ("dspark-prism", prism, lambda: plain(tables=True)),
+    ("dflash-draft", ik, lambda: plain(sinks=True)),
+    ("dflash-draft", ik_dflash, plain_dflash),
+    ("ds4", ds4, plain_stages),
+]
+
+
+def meaning(file: DraftFile, path: Path, target: Path | None = None) -> Draft:
+    with open_gguf(file.write(path)) as gguf:
+        if target is None:
+            draft = read_draft(gguf).draft
+        else:
+            with open_gguf(target) as theirs:
+                draft = read_draft(gguf, theirs).draft
+    assert draft is not None
+    return draft
+
+
+def entry(kv: KV) -> tuple[int, object, int | None]:
+    return (int(kv.type), kv.value, None if kv.item_type is None else int(kv.item_type))
+
+
+@pytest.mark.parametrize(("dialect", "build", "mainline"), WRITTEN)
+def test_keys_are_those_of_the_documented_file(
+    tmp_path: Path, dialect: str, build: Callable[[], DraftFile], mainline: Callable[[], DraftFile]
+) -> None:
+    draft = meaning(mainline(), tmp_path / "mainline.gguf")
+    written = {kv.key: entry(kv) for kv in keys_for(dialect, draft)}
+    documented = {
+        key: value
+        for key, value in build().kv.items()
+        if not key.startswith(("tokenizer.", "general.name", "general.f"))
+    }
+    told = {key: value for key, value in written.items() if not key.startswith("tokenizer.")}
+    # A width that is the default needs no key; flags of plain DFlash drafts and a list of zeros change nothing.
+    optional = {f"{layout}.rope.dimension_count" for layout in ("dflash", "dflash-draft")} | {
+        "dflash.hash_layer_count",
+        "dflash.sample_from_anchor",
+        "dflash.has_confidence_head",
+        "dspark.sample_from_anchor",
+        "dspark.has_confidence_head",
+    }
+    assert told.keys() ^ documented.keys() <= optional
+    for key in told.keys() & documented.keys():
+        kind, value, item = told[key]
+        assert (kind, item) == (documented[key][0], documented[key][2]), key
+        assert value == (pytest.approx(documented[key][1]) if kind == F32 else documented[key][1]), key
+
+
+@pytest.mark.parametrize(("dialect", "build", "mainline"), WRITTEN)
+def test_what_is_written_is_read_to_the_same_draft(
+    tmp_path: Path, dialect: str, build: Callable[[], DraftFile], mainline: Callable[[], DraftFile]
+) -> None:
+    target = ds4_target(tmp_path / "target.gguf")
+    draft = meaning(mainline(), tmp_path / "mainline.gguf")
+    file = mainline()
+    tensors = {dialect_name(dialect, name, draft.n_layer): tensor for name, tensor in file.tensors.items()}
+    assert None not in tensors
+    file.tensors = {name: tensor for name, tensor in tensors.items() if name is not None}
+    assert file.tensors.keys() == build().tensors.keys()
+    vocabulary = {key: value for key, value in file.kv.items() if key.startswith("tokenizer.")}
+    file.kv = {kv.key: entry(kv) for kv in keys_for(dialect, draft)}
+    file.kv |= {key: value for key, value in vocabulary.items() if key != "tokenizer.ggml.mask_token_id"}
+    assert meaning(file, tmp_path / "x.gguf", target) == draft
+
+
+def test_the_early_layout_is_what_the_oracle_checks(tmp_path: Path) -> None:
+    draft = meaning(plain(), tmp_path / "mainline.gguf")
+    early_keys = {kv.key: kv for kv in runtime("dspark", draft, mrope=True)}
+    found = {kv.key: kv for kv in keys_for("dspark", draft, mrope=True)}
+    assert {key: kv for key, kv in found.items() if key.startswith("dspark.")} == early_keys
+
+
+def test_attention_and_rotation_beyond_what_is_converted(tmp_path: Path) -> None:
+    scaling = {"type": "yarn", "factor": 4.0, "original_context_length": 2048}
+    draft = replace(
+        meaning(plain(), tmp_path / "mainline.gguf"),
+        causal=True,
+        sliding_window=64,
+        sliding_window_pattern=(True, False),
+        rope=Rope("neox", 8, 1e6, scaling),
+    )
+    file = plain()
+    file.kv = {kv.key: entry(kv) for kv in keys_for("dflash", draft)}
+    assert meaning(file, tmp_path / "x.gguf") == draft
+
+
+def test_our_own_keys_and_the_vocabulary_follow_the_layout(tmp_path: Path) -> None:
+    draft = meaning(plain_stages(), tmp_path / "mainline.gguf")
+    kvs = [
+        KV("dspark.source", ValueType.STRING, "a/b"),
+        KV("tokenizer.ggml.model", ValueType.STRING, "gpt2"),
+        KV("general.name", ValueType.STRING, "x"),
+    ]
+    kept = [kv.key for kv in in_dialect("ds4", draft, kvs)]
+    assert kept[:2] == ["dspark.source", "general.name"]
+    assert "tokenizer.ggml.model" not in kept
+
+
+#: dialect, what is changed in a draft that it can hold, the place that is named
+REFUSED = [
+    ("dspark", {"markov_rank": 0}, "markov_rank"),
+    ("dspark", {"has_token_embd": True}, "token_embd.weight"),
+    ("dspark", {"kind": "dflash2"}, "kind"),
+    ("dspark-prism", {"draft_vocab_size": 40}, "d2t"),
+    ("dspark-prism", {"has_sinks": True}, "blk.0.attn_sinks.weight"),
+    ("dspark-prism", {"sample_from_anchor": False}, "sample_from_anchor"),
+    ("dspark-prism", {"has_token_embd": False}, "token_embd.weight"),
+    ("dflash-draft", {"causal": True}, "causal"),
+    ("dflash-draft", {"target_layers": tuple(range(1, 10))}, "target_layers"),
+    ("dflash-draft", {"target_layers": (0, 1)}, "target_layers"),
+    ("ds4", {"has_confidence_head": False}, "has_confidence_head"),
+    ("ds4", {"has_output": True}, "output.weight"),
+    ("ds4", {"deepseek4": None}, "backbone"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "change", "where"), REFUSED)
+def test_what_a_layout_cannot_hold_is_refused(
+    tmp_path: Path, dialect: str, change: dict[str, object], where: str
+) -> None:
+    mainline = next(mainline for name, _, mainline in WRITTEN if name == dialect)
+    draft = meaning(mainline(), tmp_path / "mainline.gguf")
+    assert judge_dialect(dialect, draft) == []
+    found = judge_dialect(dialect, replace(draft, **change))
+    assert [(finding.rule, finding.severity, finding.where) for finding in found] == [("dialect", "error", where)]
+    with pytest.raises(InputError, match="is not written"):
+        keys_for(dialect, replace(draft, **change))
+
+
+def test_stages_are_refused_where_there_are_none(tmp_path: Path) -> None:
+    draft = meaning(plain_stages(), tmp_path / "mainline.gguf")
+    assert judge_dialect("dspark", draft)[0].where == "backbone"
+
+
+def test_layouts_that_are_never_written_say_why(tmp_path: Path) -> None:
+    draft = meaning(plain(), tmp_path / "mainline.gguf")
+    written = {dialect for dialect, _, _ in WRITTEN}
+    for layout in layouts():
+        if layout.name not in written:
+            (finding,) = judge_dialect(layout.name, draft)
+            assert finding.where == "layout"
