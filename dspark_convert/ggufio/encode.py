@@ -31,8 +31,8 @@ from dspark_convert.words import shown
 
 ALIGNMENT_KEY = "general.alignment"
 
-#: of an array
-STRINGS_AT_ONCE = 4096
+#: of an array, for which numpy is worth its import
+MANY_STRINGS = 4096
 
 _FLOATS = {ValueType.FLOAT32, ValueType.FLOAT64}
 
@@ -155,14 +155,11 @@ def _check_item(key: str, value_type: ValueType, value: object, allowed: tuple[t
 
 def _strings(key: str, values: Sequence[Any]) -> bytes:
     """Each string's length in bytes as uint64, then its UTF-8."""
-    length = struct.Struct("<Q").pack
-    encoded = bytearray()
     try:
-        # In one piece the parts of a vocabulary take 60 MB, and longer.
-        for start in range(0, len(values), STRINGS_AT_ONCE):
-            texts = map(str.encode, values[start : start + STRINGS_AT_ONCE])
-            encoded += b"".join([part for data in texts for part in (length(len(data)), data)])
-        return bytes(encoded)
+        if len(values) >= MANY_STRINGS and (encoded := _many_strings(values)):
+            return encoded
+        length = struct.Struct("<Q").pack
+        return b"".join([part for data in map(str.encode, values) for part in (length(len(data)), data)])
     except (TypeError, UnicodeEncodeError):
         for index, value in enumerate(values):
             where = f"metadata key {key!r}{_item(index if len(values) > 1 else None)}"
@@ -171,6 +168,25 @@ def _strings(key: str, values: Sequence[Any]) -> bytes:
             if any("\ud800" <= character <= "\udfff" for character in value):
                 raise InputError(f"{where} is no valid Unicode: {_shown(value)} has a lone surrogate.") from None
         raise
+
+
+def _many_strings(values: Sequence[str]) -> bytes | None:
+    """The same of a whole vocabulary, in a fraction of time and memory; None if a string holds U+0000."""
+    import numpy as np
+
+    length = b"\0" * 8
+    encoded = bytearray(length.decode().join(["", *values]).encode())
+    data = np.frombuffer(encoded, np.uint8)
+    zeros = np.flatnonzero(data == 0)
+    if len(zeros) != len(length) * len(values):
+        return None
+    starts = zeros[:: len(length)]
+    lengths = np.diff(starts, append=len(data)) - len(length)
+    while lengths.any():
+        data[starts] = lengths & 0xFF
+        lengths >>= 8
+        starts = starts + 1
+    return bytes(encoded)
 
 
 def _tensor_info(tensor: TensorInfo, offset: int) -> bytes:

@@ -42,43 +42,58 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
     if isinstance(text, bytes):
         text = _decoded(text, where)
     try:
-        value = json.loads(text, object_pairs_hook=_unique)
+        value = json.loads(text)
     except json.JSONDecodeError as e:
         raise InputError(
             f"{where} is not valid JSON: {e.msg} at line {e.lineno}, column {e.colno}; repair or fetch it again."
         ) from None
     except RecursionError:
         raise InputError(f"{where} nests too deeply to be what it claims to be.") from None
-    except _KeyTwice as e:
-        raise InputError(f"{where} is ambiguous: {e}; keep one of them.") from None
     except ValueError:  # what Python refuses to turn into an int
         raise InputError(f"{where} holds a number of more digits than any value needs.") from None
     if not isinstance(value, dict):
         raise InputError(f"{where} holds a JSON {type(value).__name__}, expected an object.")
-    if _depth(value) > MAX_JSON_DEPTH:
+    strings = _count_strings(value)
+    if strings is None:
         raise InputError(f"{where} nests more than {MAX_JSON_DEPTH} levels deep.")
+    # Of a key that stands there twice one is left, so that strings are missing: to look for the key in
+    # each object as it is read would take longer than all the reading.
+    if strings != _count_quoted(text):
+        try:
+            json.loads(text, object_pairs_hook=_unique)
+        except _KeyTwice as e:
+            raise InputError(f"{where} is ambiguous: {e}; keep one of them.") from None
     return value
 
 
-def _depth(value: Any) -> int:
-    """How deep the containers nest; one more than MAX_JSON_DEPTH stands for all that is more."""
-    depth, level = 1, [value]
-    while depth <= MAX_JSON_DEPTH:
-        # In one expression: a tokenizer holds 150,000 lists.
-        level = [
-            child
-            for item in level
-            for child in (item.values() if type(item) is dict else item)
-            if type(child) is dict or type(child) is list
-        ]
+def _count_strings(value: dict[str, Any]) -> int | None:
+    """How many strings ``value`` holds, keys with them; None if it nests more than MAX_JSON_DEPTH deep."""
+    strings = 0
+    level: list[Any] = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        strings += sum(len(item) for item in level if type(item) is dict)
+        # In few expressions: a tokenizer holds 150,000 lists.
+        children = [child for item in level for child in (item.values() if type(item) is dict else item)]
+        strings += list(map(type, children)).count(str)
+        level = [child for child in children if type(child) is dict or type(child) is list]
         if not level:
-            break
-        depth += 1
-    return depth
+            return strings
+    return None
+
+
+def _count_quoted(text: str) -> int:
+    """How many strings there are in the JSON ``text``."""
+    text = text.replace(r"\\", "")  # a quote is part of a string behind an odd number of backslashes
+    return (text.count('"') - text.count(r"\"")) // 2
 
 
 def read_object(path: Path, *, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """The JSON object in the file ``path``; raises InputError as ``parse_object`` does."""
+    return parse_object(_decoded(read_bytes(path, limit=limit), str(path)), str(path))
+
+
+def read_bytes(path: Path, *, limit: int = MAX_JSON_BYTES) -> bytes:
+    """What the file ``path`` holds; raises InputError if that cannot be JSON, or cannot be read."""
     try:
         status = path.stat()
         size = status.st_size
@@ -90,8 +105,7 @@ def read_object(path: Path, *, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
             if disguise := disguised(file.read(DISGUISE_BYTES)):
                 raise InputError(f"{path} is {disguise}, not JSON; fetch the real file.")
             file.seek(0)
-            # Not held here: beside its text a tokenizer of 12 MB would count twice.
-            return parse_object(_decoded(file.read(), str(path)), str(path))
+            return file.read()
     except OSError as e:
         raise InputError(f"{path} cannot be read: {e.strerror or e}.") from None
 

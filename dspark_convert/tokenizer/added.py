@@ -47,8 +47,8 @@ def collect_added(
     added: dict[str, AddedToken] = {}
     moved: list[tuple[str, int, int]] = []
     # With gaps in the vocabulary the libraries' counting would run into used ids: trust the file.
-    dense = max(vocab.values()) + 1 == len(vocab)
     top = max(vocab.values())
+    dense = top + 1 == len(vocab)
     for stated, content, special, normalized in _declared(files):
         if content in added:
             added[content] = replace(added[content], special=special, normalized=normalized)

@@ -10,6 +10,7 @@ from typing import Any
 from dspark_convert.errors import InputError
 from dspark_convert.source.classify import names_draft
 from dspark_convert.source.jsonfile import read_object
+from dspark_convert.tokenizer.lifted import read_tokenizer
 from dspark_convert.words import listed
 
 #: file names shown when tokenizer.json is not among them
@@ -62,7 +63,7 @@ def read_files(directory: Path) -> TokenizerFiles:
         raise InputError(_missing(directory))
     return TokenizerFiles(
         directory=directory,
-        tokenizer=read_object(directory / "tokenizer.json"),
+        tokenizer=read_tokenizer(directory / "tokenizer.json"),
         tokenizer_config=_optional(directory / "tokenizer_config.json"),
         model_config=_optional(directory / "config.json") or {},
         generation_config=_optional(directory / "generation_config.json") or {},

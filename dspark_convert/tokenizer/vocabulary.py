@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, info
@@ -60,9 +60,9 @@ def read_vocabulary(files: TokenizerFiles, vocab_size: int) -> Vocabulary:
         )
     slots: list[str | None] = [None] * vocab_size
     for text, token_id in ids.items():
-        if slots[token_id] is not None:
-            raise InputError(f"{path} gives id {token_id} to two tokens, {slots[token_id]!r} and {text!r}.")
         slots[token_id] = text
+    if vocab_size - slots.count(None) != len(ids):
+        _refuse_shared_id(ids, path)
     types = [int(TokenType.NORMAL)] * vocab_size
     for token in added:
         slots[token.id], types[token.id] = _added_entry(token)
@@ -105,10 +105,18 @@ def _model_vocabulary(files: TokenizerFiles) -> Mapping[str, int]:
     vocab = bpe_model(files).get("vocab")
     if not isinstance(vocab, dict) or not vocab:
         raise InputError(f"{path} has no vocabulary (model.vocab should map tokens to ids).")
-    for text, token_id in vocab.items():
-        if type(token_id) is not int or token_id < 0:
-            raise InputError(f"{path} gives token {text!r} the id {token_id!r}, which is no token id.")
+    if set(map(type, vocab.values())) != {int} or min(vocab.values()) < 0:
+        text, token_id = next(item for item in vocab.items() if type(item[1]) is not int or item[1] < 0)
+        raise InputError(f"{path} gives token {text!r} the id {token_id!r}, which is no token id.")
     return vocab
+
+
+def _refuse_shared_id(ids: Mapping[str, int], path: Path) -> NoReturn:
+    first: dict[int, str] = {}
+    for text, token_id in ids.items():
+        if first.setdefault(token_id, text) != text:
+            raise InputError(f"{path} gives id {token_id} to two tokens, {first[token_id]!r} and {text!r}.")
+    raise AssertionError
 
 
 def _added_entry(token: AddedToken) -> tuple[str, int]:

@@ -8,8 +8,8 @@ from enum import IntEnum
 import pytest
 
 from dspark_convert.errors import InputError
-from dspark_convert.ggufio.encode import alignment_of, encode_header
-from dspark_convert.ggufio.types import KV, GGMLType, ValueType, array, boolean, f32, string, tensor_nbytes, u32
+from dspark_convert.ggufio.encode import MANY_STRINGS, alignment_of, encode_header
+from dspark_convert.ggufio.types import KV, GGMLType, ValueType, array, boolean, f32, padded, string, tensor_nbytes, u32
 
 
 @dataclass(frozen=True)
@@ -189,3 +189,18 @@ def test_alignment(alignment: int) -> None:
 def test_an_alignment_that_ggml_refuses(kv: KV) -> None:
     with pytest.raises(InputError, match=r"'general.alignment' needs a power of two of type UINT32"):
         encode_header([kv], [])
+
+
+@pytest.mark.parametrize("odd", ["", "\0", "a\0b", "x" * 255, "x" * 256, "日" * 70_000, "\U0001f600"])
+def test_a_whole_vocabulary_is_encoded_as_its_strings_are(odd: str) -> None:
+    texts = [odd, *(f"é{i}" for i in range(MANY_STRINGS)), odd]
+    header, _ = encode_header([array("tokens", ValueType.STRING, texts)], [])
+    expected = b"".join(len(data := text.encode()).to_bytes(8, "little") + data for text in texts)
+    assert header.rstrip(b"\0").endswith(expected.rstrip(b"\0"))
+    assert len(header) == padded(24 + 8 + 6 + 4 + 4 + 8 + len(expected), 32)
+
+
+@pytest.mark.parametrize(("odd", "says"), [(7, "needs a string, found 7"), ("\ud800", "lone surrogate")])
+def test_the_odd_one_of_a_whole_vocabulary_is_named(odd: object, says: str) -> None:
+    with pytest.raises(InputError, match=rf"'tokens' \(item {MANY_STRINGS}\).*{says}"):
+        encode_header([array("tokens", ValueType.STRING, ["a"] * MANY_STRINGS + [odd])], [])

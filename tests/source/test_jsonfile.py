@@ -18,7 +18,15 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> str:
 
 @pytest.mark.parametrize(
     "text",
-    ["{}", '\ufeff{"a": 1}', ' {"a": [1, {"b": null}]}\n', '{"a": NaN}', '{"ü": "日"}', nested(MAX_JSON_DEPTH)],
+    [
+        r'{"\\": "\"", "\\\"": ["\\\\", "a\\"], "": ""}',
+        "{}",
+        '\ufeff{"a": 1}',
+        ' {"a": [1, {"b": null}]}\n',
+        '{"a": NaN}',
+        '{"ü": "日"}',
+        nested(MAX_JSON_DEPTH),
+    ],
 )
 def test_objects(text: str) -> None:
     wanted = json.loads(text.lstrip("\ufeff"))
@@ -39,6 +47,8 @@ def test_objects(text: str) -> None:
         ("{}".encode("utf-16"), "not UTF-8"),
         (b'{"a": 1, "b": 2, "a": 3}', "key 'a' stands there twice"),
         (b'{"x": {"a": 1, "a": 1}}', "key 'a' stands there twice"),
+        (b'{"x": [[{"a": "b", "a": {"c": "d"}}]]}', "key 'a' stands there twice"),
+        (rb'{"\\": "\"", "\u005c": "\\\""}', r"key '\\' stands there twice"),
         (b'{"a": ' + b"9" * 5000 + b"}", "more digits"),
         (nested(MAX_JSON_DEPTH + 1).encode(), "100 levels"),
         (nested(MAX_JSON_DEPTH + 1, '{"b":', "}").encode(), "100 levels"),
