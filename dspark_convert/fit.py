@@ -10,7 +10,7 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding
 from dspark_convert.pair import judge_pair, judge_tables, judge_taps, offered_inputs
 from dspark_convert.pair_remarks import judge_remarks, scaling_of, sections_of
-from dspark_convert.pair_vocabulary import Tokenizer, judge_tokens, tokenizer_of, tokenizer_of_target
+from dspark_convert.pair_vocabulary import Tokenizer, judge_tokens, tokenizer_of
 from dspark_convert.rotation import style_of
 from dspark_convert.target import Target
 from dspark_convert.words import shown
@@ -80,10 +80,10 @@ class Fit:
         }
 
 
-def judge_file(draft: Draft, metadata: Mapping[str, Any], target: Target) -> list[Finding]:
-    """All findings on a draft GGUF with a target: the same for inspection and before a run."""
+def judge_file(draft: Draft, metadata: Mapping[str, Any], target: Target, wanted: Tokenizer | None) -> list[Finding]:
+    """All findings on a draft GGUF with a target, whose tokenizer is ``wanted``: the same for inspection and before
+    a run."""
     trained = metadata.get("dspark.target.block_count", 0)
-    wanted = tokenizer_of_target(target)
     return [
         *judge_pair(draft, target, trained if type(trained) is int else 0),
         *judge_taps(draft, target, 0),
@@ -149,7 +149,12 @@ def _rows(
     rows = "" if target.table_rows in (None, target.vocab_size) else f" ({_count(target.table_rows)} rows)"
     sizes = ("target-vocabulary", "target-table-rows")
     yield "vocabulary size", _count(draft.vocab_size), _count(target.vocab_size) + rows, sizes
-    yield "tokens", _tokens(own, lacks), _tokens(wanted), ("target-tokens", "target-padding", "target-tokens-unknown")
+    yield (
+        "tokens",
+        _count_of(own, "tokens", lacks),
+        _count_of(wanted, "tokens"),
+        ("target-tokens", "target-padding", "target-tokens-unknown"),
+    )
     yield "token types", _count_of(own, "types", lacks), _count_of(wanted, "types"), ("target-token-types",)
     yield "merges", _count_of(own, "merges", lacks), _count_of(wanted, "merges"), ("target-merges",)
     yield "tokenizer", _named(own, lacks), _named(wanted), ("target-tokenizer", "target-pre-tokenizer")
@@ -178,15 +183,9 @@ def _count(value: int | None) -> str:
     return "?" if value is None else f"{value:,}"
 
 
-def _count_of(tokenizer: Tokenizer | None, what: Literal["types", "merges"], lacks: str = "?") -> str:
+def _count_of(tokenizer: Tokenizer | None, what: Literal["tokens", "types", "merges"], lacks: str = "?") -> str:
     items = () if tokenizer is None else getattr(tokenizer, what)
     return f"{len(items):,}" if items else lacks
-
-
-def _tokens(tokenizer: Tokenizer | None, lacks: str = "?") -> str:
-    if tokenizer is None or not tokenizer.tokens:
-        return lacks
-    return f"{len(tokenizer.tokens):,}, {shown(tokenizer.tokens[0])} to {shown(tokenizer.tokens[-1])}"
 
 
 def _named(tokenizer: Tokenizer | None, lacks: str = "?") -> str:

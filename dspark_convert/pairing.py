@@ -46,8 +46,9 @@ def pair_file(inspection: Inspection, target: Target | None) -> tuple[Inspection
     if target is None:
         return inspection, None
     draft, metadata = inspection.draft, inspection.metadata
-    found = judge_file(draft, metadata, target) if draft is not None else []
-    fit = compare(draft, metadata, target, found, tokenizer_of(metadata), tokenizer_of_target(target))
+    wanted = tokenizer_of_target(target)
+    found = judge_file(draft, metadata, target, wanted) if draft is not None else []
+    fit = compare(draft, metadata, target, found, tokenizer_of(metadata), wanted)
     return replace(inspection, findings=(*inspection.findings, *found)), fit
 
 

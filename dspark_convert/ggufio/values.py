@@ -153,8 +153,8 @@ class LazyArray(Sequence[Any]):
     def __repr__(self) -> str:
         return f"<LazyArray of {len(self)} {self.item_type.name}>"
 
-    def _encoded(self) -> tuple[str, ValueType, bytes]:
-        return self._order, self.item_type, bytes(self._view[self._head.start : self._head.end])
+    def _encoded(self) -> tuple[str, ValueType, memoryview]:
+        return self._order, self.item_type, self._view[self._head.start : self._head.end]
 
     def _string_spans(self) -> Iterator[tuple[int, int]]:
         pos = self._head.start

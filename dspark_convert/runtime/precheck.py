@@ -13,6 +13,7 @@ from dspark_convert.fit import judge_file
 from dspark_convert.ggufio.dialects import read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.lint import lint
+from dspark_convert.pair_vocabulary import tokenizer_of
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.shape import DraftShape
 from dspark_convert.target import open_target_gguf
@@ -36,7 +37,7 @@ def precheck(draft_path: Path, target_path: Path) -> tuple[list[Check], DraftSha
             return [Check("draft", "fail", _sentence(problems)), skipped], None
         _refuse_what_is_not_run(draft, draft_file)
         checks = [Check("draft", "pass", _summary(draft))]
-        findings = judge_file(draft, draft_file.metadata, target)
+        findings = judge_file(draft, draft_file.metadata, target, tokenizer_of(target_file.metadata))
     if problems := [finding for finding in findings if finding.severity == "error"]:
         return [*checks, Check("pair", "fail", _sentence(problems))], None
     types = "".join(f" ({f.message.rstrip('.')})" for f in findings if f.rule == "target-token-types")
