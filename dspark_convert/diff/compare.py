@@ -46,9 +46,12 @@ class Diff:
     def is_same(self) -> bool:
         """Whether both are the same draft.
 
-        Labels do not count. Where the values were compared, types do not either: the values decide.
+        Labels do not count. Where the values were compared, types do not either: the values decide. Where the
+        meaning cannot be read, the same metadata in the same layout says the same.
         """
-        if self.meaning is None or self.meaning or any(key.counts for key in self.metadata):
+        if self.meaning is None and self.a.dialect != self.b.dialect:
+            return False
+        if self.meaning or any(key.counts for key in self.metadata):
             return False
         if self.values is None:
             return not self.tensors

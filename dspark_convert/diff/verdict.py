@@ -16,7 +16,7 @@ VOCABULARY = {f"tokenizer.ggml.{name}" for name in ("model", "pre", "tokens", "t
 def verdict(diff: Diff) -> str:
     """One sentence without a full stop, safe to print once escaped."""
     reasons = list(_reasons(diff))
-    if diff.meaning is None:
+    if diff.meaning is None and not diff.is_same:
         reasons.insert(0, "the meaning of one of them cannot be read")
     elif diff.meaning:
         titles = listed([field.title for field in diff.meaning], TOLD)

@@ -44,6 +44,7 @@ def test_the_checkpoint_is_planned_as_the_file_is(pair: Pair, convert: Convert, 
     diff = deep(made(pair, convert, *args), pair.draft)
     assert diff.is_same
     assert diff.tensors == ()
+    assert diff.metadata == ()
 
 
 def test_one_weight_of_the_checkpoint(pair: Pair, convert: Convert) -> None:

@@ -237,6 +237,19 @@ def test_a_meaning_that_cannot_be_read_is_no_equality(tmp_path: Path) -> None:
     assert verdict(diff).startswith("Not compared in full: the meaning of one of them cannot be read")
 
 
+def test_two_copies_of_what_cannot_be_read_are_the_same(tmp_path: Path) -> None:
+    def make() -> DraftFile:
+        file = DraftFile()
+        del file.kv["dflash.block_count"]
+        return file
+
+    diff = diff_of(tmp_path, lambda _file: None, make)
+    assert diff.meaning is None
+    assert diff.is_same
+    assert verdict(diff).startswith("The same draft: no difference")
+    assert not diff_of(tmp_path, other_taps, make).is_same
+
+
 def test_a_draft_with_a_window_in_every_layer(tmp_path: Path) -> None:
     """The pattern belongs to the meaning, which no key of ours repeats."""
 

@@ -349,6 +349,7 @@ def test_progress_adds_up_to_the_bytes_of_both(tmp_path: Path) -> None:
     told: list[int] = []
     compare_deep(diff, told.append)
     assert min(told) >= 0
+    assert max(told) <= max(tensor.nbytes for tensor in diff.a.tensors)  # block by block, not a tensor at its end
     assert sum(told) == sum(tensor.nbytes for side in (diff.a, diff.b) for tensor in side.tensors)
 
 
@@ -363,6 +364,43 @@ def test_float64_and_whole_numbers_are_rounded_by_nothing(tmp_path: Path) -> Non
         put(narrow, NAME, one_weight(values.astype(np.float32)))
         found = value(deep(a, narrow.write(tmp_path / "b.gguf")), NAME)
         assert (found.judgement, found.expected) == ("different", 1e-6)
+
+
+def test_differences_far_into_a_tensor_are_told_by_their_place(tmp_path: Path) -> None:
+    """In the third block that is read, of one row and of the rows of a coarse type."""
+    values = weights(3, 2048, 96)
+    for kind, change, note in (
+        (
+            "F32",
+            lambda row: row + 1,
+            "96 of 196,608 numbers are different, the largest difference at row 2000, column ",
+        ),
+        ("Q4_0", lambda row: -row, "row 2000 is 2 of its size away, rounding explains 0.81"),
+    ):
+        other = values.copy()
+        other[2000] = change(other[2000])
+        first, second = DraftFile(), DraftFile()
+        put(first, NAME, values)
+        put(second, NAME, other, kind)
+        a, b = first.write(tmp_path / "a.gguf"), second.write(tmp_path / "b.gguf")
+        assert value(deep(a, b), NAME).note.startswith(note)
+
+
+def test_numbers_of_any_blocks_are_taken_in_others() -> None:
+    """Each block is gone when the next one comes."""
+    from collections.abc import Iterator
+
+    from dspark_convert.diff.values import _Stream
+
+    def blocks() -> Iterator[np.ndarray]:
+        buffer = np.empty(7, np.float32)
+        for start in range(0, 70, 7):
+            buffer[:] = np.arange(start, start + 7)
+            yield buffer
+
+    stream = _Stream(blocks())
+    taken = [stream.take(count).tolist() for count in (3, 20, 1, 14, 32)]
+    assert [number for part in taken for number in part] == list(range(70))
 
 
 @pytest.mark.parametrize("most", [4, 7, 96, 1000])
