@@ -11,9 +11,20 @@ from typing import Any
 from dspark_convert.cli.stages import stage_fields
 from dspark_convert.cli.text import human_bytes, safe
 from dspark_convert.draft import Draft
+from dspark_convert.ggufio.layouts import layout_named
 from dspark_convert.inspection import Inspection
 
 KINDS = {"dspark": "DSpark", "dflash": "DFlash", "dflash2": "DFlash2"}
+
+#: errors of files that are right but for their layout
+PORTED_AWAY = {"legacy-layout", "vocabulary-missing", "sinks-name", "vector-type"}
+
+#: what loads a draft of mainline's layout, by whether embeddings and head are in it (measured, b10335 to b11739)
+BUILDS = {
+    (False, False): "llama.cpp from b10335 on",
+    (True, True): "llama.cpp from b10952 on",
+    (True, False): "llama.cpp from b10434 on, if the target is tied",
+}
 
 #: characters of a metadata value that are shown
 VALUE_WIDTH = 100
@@ -32,7 +43,7 @@ def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
         ("taps", f"the inputs of target layers {', '.join(map(str, draft.target_layers)) or '(none)'}"),
         ("mask token", _mask(draft, metadata)),
         ("Markov head", _markov(inspection, draft)),
-        ("confidence head", "yes" + _types(inspection, ("conf_proj.weight",)) if draft.has_confidence_head else "no"),
+        ("confidence head", _confidence(inspection, draft)),
         ("vocabulary", _vocabulary(draft, metadata)),
         ("network", _network(draft)),
         *(stage_fields(draft, draft.deepseek4) if draft.deepseek4 else ()),
@@ -45,33 +56,39 @@ def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
         *fields,
         ("shared tensors", _shared(inspection, draft)),
         ("weights", _weights(inspection)),
+        *_runs_on(inspection, draft),
         ("made from", _origin(metadata)),
     ]
 
 
-def run_command(inspection: Inspection) -> str:
-    """The line that runs this draft, or why there is none."""
-    draft = inspection.draft
-    path = _quoted(inspection.path)
-    if draft is None or inspection.errors:
-        return "(not as it is: see the errors)"
+def next_step(inspection: Inspection, target: str = "") -> tuple[str, str]:
+    """A heading, and the command that runs this draft or brings it there; or why there is none."""
+    draft, path = inspection.draft, inspection.path
+    errors = {finding.rule for finding in inspection.errors}
+    if draft is None or errors - PORTED_AWAY:
+        return "It cannot be run", "(not as it is: see the errors)"
     if inspection.kind == "checkpoint":
-        return f"dspark-convert {path} --target-model-dir TARGET"
-    if inspection.dialect == "dspark":
-        return "(on an early llama.cpp that has the architecture dspark; mainline needs the layout dflash)"
-    return server_line(draft, inspection.path)
+        return "Convert it with", f"dspark-convert {_quoted(path)} --target-model-dir {_quoted(target or 'TARGET')}"
+    given = _quoted(target or "TARGET.gguf")
+    if errors or not mainline(inspection.dialect):
+        return "Make a file for mainline llama.cpp with", f"dspark-convert {_quoted(path)} --target-gguf {given}"
+    if "read" in inspection.container:  # on the hub
+        name = Path(str(path).rpartition(":")[2]).name
+        return "Download it, and run it with", server_line(draft, name, target or "TARGET.gguf")
+    return "Run it with", server_line(draft, path, target or "TARGET.gguf")
 
 
-def server_line(draft: Draft, path: Path, target: Path = Path("TARGET.gguf")) -> str:
+def server_line(draft: Draft, path: Path | str, target: Path | str = "TARGET.gguf") -> str:
     """The command that drafts with the file ``path``: the whole trained block, not llama.cpp's default of 3."""
     spec_type = "draft-dspark" if draft.kind == "dspark" else "draft-dflash"
     flags = f"--spec-type {spec_type} --spec-draft-n-max {draft.drafts_per_block}"
     return f"llama-server -m {_quoted(target)} --spec-draft-model {_quoted(path)} {flags}"
 
 
-def _quoted(path: Path) -> str:
-    """``path`` for a shell, on one line whatever its name holds."""
-    return safe(shlex.quote(str(path)))
+def _quoted(path: Path | str) -> str:
+    """``path`` for a shell, on one line whatever its name holds, and never an option."""
+    text = str(path)
+    return safe(shlex.quote(f"./{text}" if text.startswith("-") else text))
 
 
 def value_text(value: Any) -> str:
@@ -91,6 +108,21 @@ def _for_target(metadata: Any) -> str:
     return f" for {name}" if isinstance(name, str) and name else ""
 
 
+def mainline(dialect: str) -> bool:
+    """Whether a layout is mainline's, or that with something missing."""
+    layout = layout_named(dialect)
+    return layout.is_mainline or layout.variant
+
+
+def _runs_on(inspection: Inspection, draft: Draft) -> list[tuple[str, str]]:
+    """Stages, DFlash2 and what is in neither table came later, with which build is not known."""
+    if not mainline(inspection.dialect):
+        return [("runs on", layout_named(inspection.dialect).runs_on)]
+    build = BUILDS.get((draft.has_token_embd, draft.has_output))
+    plain = draft.deepseek4 is None and draft.kind != "dflash2"
+    return [("runs on", build)] if build and plain and not inspection.errors else []
+
+
 def _block(draft: Draft) -> str:
     first = "the first at the anchor" if draft.sample_from_anchor else "the first at the slot after the anchor"
     return f"{draft.block_size} slots, {draft.drafts_per_block} drafts a round, {first}"
@@ -108,6 +140,12 @@ def _markov(inspection: Inspection, draft: Draft) -> str:
         return "none"
     types = _types(inspection, ("markov_w1.weight", "markov_w2.weight"))
     return f"{draft.markov_head_type}, rank {draft.markov_rank}{types}"
+
+
+def _confidence(inspection: Inspection, draft: Draft) -> str:
+    if not draft.has_confidence_head:
+        return "none"
+    return f"yes{_types(inspection, ('conf_proj.weight',))}, so that --spec-draft-p-min can end a block early"
 
 
 def _types(inspection: Inspection, names: tuple[str, ...]) -> str:
@@ -183,7 +221,8 @@ def _weights(inspection: Inspection) -> str:
 def _origin(metadata: Any) -> str:
     source = metadata.get("dspark.source") or metadata.get("general.source.huggingface.repository")
     if not source:
-        return f"{metadata.get('general.name') or 'unknown'} (the file does not say)"
+        name = metadata.get("general.name")
+        return f"not stated; it calls itself {name}" if name else "not stated"
     revision, version = metadata.get("dspark.revision"), metadata.get("dspark.converter_version")
     text = f"{source} at {revision}" if revision else str(source)
     return f"{text}, by dspark-convert {version}" if version else text

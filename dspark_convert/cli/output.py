@@ -27,8 +27,14 @@ if TYPE_CHECKING:
 #: order in which findings are told, and the ANSI colour of each severity word
 SEVERITY_COLOURS: dict[Severity, str] = {"error": "1;31", "warning": "1;33", "info": "1;36"}
 
+#: of the names of fields
+NAME_COLOUR = "36"
+
 #: characters of a finding's place that are printed
 WHERE_WIDTH = 200
+
+#: characters of a name or a cell of a table: longer than any in a published file
+CELL_WIDTH = 120
 
 #: a table that does not go to a terminal is not wrapped, so that grep finds whole lines
 UNWRAPPED_WIDTH = 10_000
@@ -49,6 +55,13 @@ def print_json(obj: Any) -> None:
     """
     _write_json(obj, sys.stdout.write, "\n")
     sys.stdout.write("\n")
+
+
+def json_text(obj: Any) -> str:
+    """As ``print_json`` writes it."""
+    parts: list[str] = []
+    _write_json(obj, parts.append, "\n")
+    return "".join(parts) + "\n"
 
 
 def _write_json(value: Any, write: Callable[[str], object], newline: str) -> None:
@@ -87,6 +100,17 @@ def print_findings(findings: Sequence[Finding], stream: IO[str]) -> None:
                 print(f"  fix: {safe(finding.fix)}", file=stream)
 
 
+def wrapped(text: str, head: str, indent: int | None = None) -> list[str]:
+    """``text`` behind ``head``, on a terminal wrapped and indented below it (by the head's length unless said)."""
+    indent = len(head) if indent is None else indent
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNWRAPPED_WIDTH
+    # Without a look at the length textwrap would cost more than all else.
+    if indent + len(text) <= width:
+        return [head + text]
+    lines = textwrap.wrap(text, max(width - indent, 20), break_on_hyphens=False) or [""]
+    return [head + lines[0], *(" " * indent + line for line in lines[1:])]
+
+
 class Output:
     """Where a command sends its results, notes, findings and progress."""
 
@@ -108,6 +132,11 @@ class Output:
             else:
                 self._console().print(renderable)
 
+    def line(self, text: str, colour: str = "") -> None:
+        """One line of results that is escaped already, to stdout; nothing with --json or --quiet."""
+        if not (self.json_wanted or self.quiet):
+            print(coloured(sys.stdout, colour, text) if colour else text)
+
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[Any]], *, right: str = "") -> None:
         """A table, to stdout; ``right`` names the headers (comma-separated) set flush right."""
         if self.json_wanted or self.quiet:
@@ -121,24 +150,22 @@ class Output:
         for header in headers:
             table.add_column(Text(header), justify="right" if header in numeric else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(safe(str(cell))) for cell in row))
+            table.add_row(*(Text(abridged(str(cell), CELL_WIDTH)) for cell in row))
         console = self._console()
         with console.capture() as captured:
             console.print(table)
         print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
     def fields(self, pairs: Sequence[tuple[str, Any]]) -> None:
-        """Name and value a line, values aligned and on a terminal wrapped, to stdout."""
+        """Name and value a line, values aligned and on a terminal wrapped, names in colour, to stdout."""
         if self.json_wanted or self.quiet or not pairs:
             return
-        indent = max(len(name) for name, _ in pairs) + 2
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNWRAPPED_WIDTH
-        for name, value in pairs:
-            text = safe(str(value))
-            # Without a look at the length textwrap would cost more than all else.
-            fits = indent + len(text) <= width
-            lines = [text] if fits else textwrap.wrap(text, max(width - indent, 20)) or [""]
-            print(f"{name:<{indent}}" + f"\n{' ' * indent}".join(lines))
+        # One long name would push the values of all others that far.
+        told = [(abridged(name, CELL_WIDTH), value) for name, value in pairs]
+        indent = max(len(name) for name, _ in told) + 2
+        for name, value in told:
+            head = coloured(sys.stdout, NAME_COLOUR, name) + " " * (indent - len(name))
+            print("\n".join(wrapped(safe(str(value)), head, indent)))
 
     def json(self, obj: Any) -> None:
         """The result as one JSON document, to stdout, if --json was given. Call it once, last."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dspark_convert.cli.describe import meaning_fields, run_command
+from dspark_convert.cli.describe import meaning_fields, next_step
 from dspark_convert.inspection import inspect_directory, inspect_file
 from fixtures.deepseek4 import make_deepseek4
 from tests.draft_file import U32
@@ -27,7 +27,7 @@ def test_the_published_flash_draft(flash: Path) -> None:
             "block": "5 slots, 5 drafts a round, the first at the anchor",
             "taps": "the inputs of target layers 41, 42, 43",
             "Markov head": "vanilla, rank 256 (BF16)",
-            "confidence head": "yes (BF16)",
+            "confidence head": "yes (BF16), so that --spec-draft-p-min can end a block early",
             "network": "deepseek4, 3 stages of 4096, 64 heads of 512 over 1, experts of 2048, context 1,048,576",
             "experts": "6 of 256 and 1 shared, weights normed, times 1.5, clamped at 10",
             "projections": "queries through 1024, keys are the values (512), output through 8 groups of 1024",
@@ -42,7 +42,7 @@ def test_the_published_flash_draft(flash: Path) -> None:
 
 
 def test_it_can_be_run(flash: Path) -> None:
-    assert run_command(inspect_file(flash)).endswith("--spec-type draft-dspark --spec-draft-n-max 5")
+    assert next_step(inspect_file(flash))[1].endswith("--spec-type draft-dspark --spec-draft-n-max 5")
 
 
 def test_other_numbers(tmp_path: Path) -> None:
@@ -84,4 +84,4 @@ def test_a_checkpoint_that_holds_the_target_too(tmp_path: Path) -> None:
     assert fields["experts"] == "3 of 8 and 1 shared, weights normed, times 1.5, clamped at 2.5"
     assert fields["attention"] == "both ways within the block, a window of 8 in all stages, with sinks"
     assert fields["RoPE"] == "neighbouring pairs (2i, 2i + 1), the last 16 of 32 dimensions, base 10,000"
-    assert run_command(inspection).startswith("dspark-convert ")
+    assert next_step(inspection)[1].startswith("dspark-convert ")

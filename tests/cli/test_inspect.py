@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dspark_convert.cli.describe import meaning_fields, run_command, value_text
+from dspark_convert.cli.describe import meaning_fields, next_step, value_text
 from dspark_convert.inspection import inspect_directory, inspect_file
 from fixtures.tiny import make_tiny_pair
 from tests.draft_file import ARRAY, BOOL, HIDDEN, STRING, U32, DraftFile
@@ -49,7 +49,7 @@ def bad(tmp_path: Path) -> Path:
 
 
 def test_the_meaning_comes_first_then_findings_then_tables(good: Path) -> None:
-    code, out, err = inspect(good, "--tensors")
+    code, out, err = inspect(good, "--tensors", "--metadata")
     assert (code, err) == (0, "")
     order = [out.index(text) for text in ("DSpark draft", "Run it with", "Nothing wrong", "Metadata", "Tensors")]
     assert order == sorted(order)
@@ -81,14 +81,21 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr == "\n"
 
 
-def test_tensors_only_if_asked(good: Path) -> None:
-    assert "blk.1.ffn_down.weight" not in inspect(good)[1]
+def test_tables_only_if_asked(good: Path) -> None:
+    out = inspect(good)[1]
+    assert "blk.1.ffn_down.weight" not in out
+    assert "tokenizer.ggml.tokens" not in out
+    assert len(out.splitlines()) <= 24
 
 
 def test_exit_codes(good: Path, bad: Path, tmp_path: Path) -> None:
     assert inspect(good, "--strict")[0] == 0
     assert inspect(bad)[0] == 0
     assert inspect(bad, "--strict")[0] == 1
+    file = DraftFile()
+    file.kv["general.file_type"] = (U32, 0, None)
+    assert inspect(file.write(tmp_path / "dspark-warning.gguf"), "--strict")[0] == 1
+    assert inspect(DraftFile().write(tmp_path / "other-name.gguf"), "--strict")[0] == 0  # an info alone
     code, out, err = inspect(tmp_path / "none.gguf")
     assert (code, out) == (2, "")
     assert err == f"error: {tmp_path / 'none.gguf'} does not exist.\n"
@@ -98,11 +105,11 @@ def test_exit_codes(good: Path, bad: Path, tmp_path: Path) -> None:
 
 
 def test_a_strangers_strings_are_shown_not_obeyed(bad: Path) -> None:
-    _, out, _ = inspect(bad)
+    _, out, _ = inspect(bad, "--metadata")
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert "evil\\x1b[2J\\n::error::\\u202e" in out
-    assert "(not as it is" in out
+    assert "It cannot be run\n  (not as it is" in out
 
 
 def test_quiet_tells_errors_alone(good: Path, bad: Path) -> None:
@@ -202,7 +209,7 @@ def _read(descriptor: int) -> bytes:
 
 def described(file: DraftFile, path: Path) -> dict[str, str]:
     inspection = inspect_file(file.write(path))
-    return {**dict(meaning_fields(inspection)), "run": run_command(inspection)}
+    return {**dict(meaning_fields(inspection)), "heading": next_step(inspection)[0], "run": next_step(inspection)[1]}
 
 
 def test_words_for_other_drafts(tmp_path: Path) -> None:
@@ -238,7 +245,9 @@ def test_words_for_the_early_layout(tmp_path: Path) -> None:
     file.kv["general.architecture"] = (STRING, "dspark", None)
     words = described(file, tmp_path / "dspark-early.gguf")
     assert words["kind"].endswith("layout dspark")
-    assert words["run"].startswith("(on an early llama.cpp")
+    assert words["runs on"] == "the first llama.cpp revisions with DSpark"
+    assert words["heading"] == "Make a file for mainline llama.cpp with"
+    assert words["run"] == f"dspark-convert {tmp_path / 'dspark-early.gguf'} --target-gguf TARGET.gguf"
 
 
 def test_value_text() -> None:

@@ -118,9 +118,9 @@ METADATA = {
     "key twice": found("duplicate-key", "occurs again at byte", twice, row="G35"),
     "key not UTF-8": found("bad-utf8", "is not UTF-8", put(b"k\xff", U32, 1), row="G35"),
     "text not UTF-8": found("bad-utf8", "is not UTF-8", put("k", STRING, b"\xc3("), row="G35"),
-    "bool of 2": found("odd-bool", "is 2; a bool is 0 or 1", encoded("k", BOOL, b"\2"), code=0),
+    "bool of 2": found("odd-bool", "is 2; a bool is 0 or 1", encoded("k", BOOL, b"\2")),
     "array with a bool of 200": found(
-        "odd-bool", "is 200; a bool is 0 or 1", encoded("k", ARRAY, pack("IQ", BOOL, 3) + b"\0\1\xc8"), code=0
+        "odd-bool", "is 200; a bool is 0 or 1", encoded("k", ARRAY, pack("IQ", BOOL, 3) + b"\0\1\xc8")
     ),
     "alignment 0": refused("general.alignment is 0; it has to be", put("general.alignment", U32, 0)),
     "alignment 3": refused("general.alignment is 3; it has to be", put("general.alignment", U32, 3)),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dspark_convert.cli.describe import meaning_fields, run_command, value_text
+from dspark_convert.cli.describe import meaning_fields, next_step, value_text
 from dspark_convert.errors import DsparkError
 from dspark_convert.inspection import inspect_file
 from tests.draft_file import ARRAY, BOOL, F32, I32, STRING, TYPES, U32, DraftFile
@@ -71,7 +71,7 @@ def test_spoilt_drafts(tmp_path: Path, make: Callable[[], DraftFile]) -> None:
             continue
         seen |= {finding.rule for finding in inspection.findings}
         assert all(text for _, text in meaning_fields(inspection))
-        assert run_command(inspection)
+        assert all(next_step(inspection))
         assert all(value_text(value).isprintable() for value in inspection.metadata.values())
         json.dumps(inspection.to_json() | {"metadata": None})
     assert len(seen) > 25
