@@ -99,7 +99,7 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     if target is not None and "vocab_size" in values.known:
         # Where the two differ there is an error already; a draft's wrong size could take minutes to pad to.
         vocab_size = target.vocab_size or values.known["vocab_size"]
-        tokenizer = tokenizer_of(target, vocab_size, options, findings)
+        tokenizer = tokenizer_kvs(target, vocab_size, options, findings)
     findings += [error("family-unsupported", spec.name, f"it cannot be converted: {r}.") for r in spec.unsupported]
     free = [place for place in places if place.rule.role != "fixed"]
     types = Types(options.outtype, options.experts, plain_type(source for place in free for source in place.read))
@@ -186,7 +186,7 @@ def _pair(draft: Draft, target: Target | None, known: Mapping[str, Any]) -> list
     return findings + (pair.judge_pair(draft, target, trained) if target is not None else [])
 
 
-def tokenizer_of(target: Target, vocab_size: int, options: Options, findings: list[Finding]) -> tuple[KV, ...]:
+def tokenizer_kvs(target: Target, vocab_size: int, options: Options, findings: list[Finding]) -> tuple[KV, ...]:
     """The target's ``tokenizer.*`` key/values; what is wrong with them goes into ``findings``."""
     from dspark_convert import tokenizer
 

@@ -17,7 +17,8 @@ from dspark_convert.ggufio.dialects import Reading, read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.ggufio.types import KV
 from dspark_convert.options import Options
-from dspark_convert.plan import Plan, tokenizer_of
+from dspark_convert.pair_vocabulary import tokenizer_of
+from dspark_convert.plan import Plan, tokenizer_kvs
 from dspark_convert.policy import label, main_type
 from dspark_convert.port_check import read_back
 from dspark_convert.port_metadata import judge_keys, own_tokenizer, port_metadata
@@ -67,8 +68,9 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
         tokenizer, told_of_it = own_tokenizer(old.metadata, file.path, options)
         findings += told_of_it
     else:
-        tokenizer = tokenizer_of(target, target.vocab_size or draft.vocab_size, options, findings)
-        findings += judge_file(draft, old.metadata, target)
+        tokenizer = tokenizer_kvs(target, target.vocab_size or draft.vocab_size, options, findings)
+        wanted = tokenizer_of({kv.key: kv.value for kv in tokenizer})
+        findings += judge_file(draft, old.metadata, target, wanted)
     types = make_types(options, held)
     jobs, told = make_port_jobs(types, held)
     made = [(each.role, job) for each, job in zip(held, jobs, strict=True)]
