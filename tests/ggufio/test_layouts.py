@@ -318,3 +318,30 @@ def test_types_of_forks_are_named(tmp_path: Path, number: int, elements: int, si
         found = [finding for finding in read_draft(gguf).findings if finding.rule == "foreign-type"]
     assert [(finding.severity, finding.where) for finding in found] == ([("error", "fc.weight")] if words else [])
     assert all(words and finding.message.startswith(words) for finding in found)
+
+
+def test_taps_beyond_all_numbers_end_with_them(tmp_path: Path) -> None:
+    file = prism()
+    file.kv["dspark.dspark.target_layers"] = (ARRAY, [0, 2, 2**32 - 1], U32)
+    draft = read(file, tmp_path / "x.gguf")[1]
+    assert draft is not None
+    assert draft.target_layers == (1, 3, 2**31 - 1)
+
+
+def test_a_foreign_file_in_the_other_byte_order(tmp_path: Path) -> None:
+    _, wanted, _ = read(prism(), tmp_path / "little.gguf")
+    with open_gguf(prism().write(tmp_path / "big.gguf", ">")) as gguf:
+        assert read_draft(gguf).draft == wanted
+
+
+def test_the_view_hands_out_mainlines_entries(tmp_path: Path) -> None:
+    with open_gguf(prism().write(tmp_path / "x.gguf")) as gguf:
+        seen = read_draft(gguf).view.file
+        block, taps = seen.metadata.kv("dflash.block_size"), seen.metadata.held("dflash.target_layers")
+        tensor = seen.tensor("enc.output_norm.weight")
+        assert tensor is not None
+        assert bytes(seen.data(tensor)) == bytes(gguf.data(next(t for t in gguf.tensors if "hidden_norm" in t.name)))
+        assert (block.key, block.value, block.raw) == ("dflash.block_size", 7, (7).to_bytes(4, "little"))
+        assert (taps.key, taps.value, taps.raw) == ("dflash.target_layers", [1, 3, 5], None)
+        assert seen.metadata["general.architecture"] == "dflash"
+        assert "dspark.dspark.block_size" not in seen.metadata

@@ -72,9 +72,9 @@ def _taps(view: View) -> Iterator[Finding]:
     if view.layout.taps == "outputs" and TAPS in view.file.metadata and key in view.source.metadata:
         theirs, ours = view.source.metadata[key], view.file.metadata[TAPS]
         if isinstance(ours, list):
+            outputs = list(theirs[: len(ours)])
             message = (
-                f"the layers {shown(list(theirs))} are meant as outputs; mainline counts inputs, of which these are"
-                f" {shown(ours)}."
+                f"the layers {shown(outputs)} are meant as outputs; as inputs, which mainline counts, {shown(ours)}."
             )
             yield info("layout-taps", key, message)
 
@@ -98,10 +98,10 @@ def _names(view: View) -> Iterator[Finding]:
         message = f"{len(renamed)} tensors have other names in mainline: {listed(renamed, SHOWN)}."
         yield info("layout-names", next(iter(view.names.values())), message)
     held: dict[str, str] = {}
-    for ours, theirs in zip(view.file.tensors, view.source.tensors, strict=True):
-        if held.setdefault(ours.name, theirs.name) != theirs.name:
-            message = f"this tensor and {held[ours.name]} are the same one in mainline, {ours.name}."
-            yield error("layout-clash", theirs.name, message, "remove the stale one")
+    pairs = [(ours.name, each.name) for ours, each in zip(view.file.tensors, view.source.tensors, strict=True)]
+    for ours, theirs in [pair for pair in pairs if held.setdefault(*pair) != pair[1]][:SHOWN]:
+        message = f"this tensor and {held[ours]} are the same one in mainline, {ours}."
+        yield error("layout-clash", theirs, message, "remove the stale one")
     layers = view.file.metadata.get(f"{MAINLINE}block_count")
     if isinstance(layers, int):
         odd = [t.name for t in view.source.tensors if misplaced(view.layout, t.name, layers)]
