@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/: commands from their --help, families from arch_specs, rules from the catalogue.
+"""Writes the generated pages of docs/: commands from their --help, the others from their tables.
 
 python docs/build.py            write them
 python docs/build.py --check    exit 1 and name what is stale, write nothing
@@ -13,6 +13,8 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
+
+from layout_page import page
 
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.jobs import Encoding, Source
@@ -175,6 +177,11 @@ def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) 
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
+def layouts() -> str:
+    """Every layout of draft files."""
+    return f"{NOTE}\n{page()}"
+
+
 def rules() -> str:
     """Every rule of a finding."""
     groups = (line for group in catalogue() for line in _rule_group(group))
@@ -206,7 +213,7 @@ def _anchor(rule: str) -> str:
     return rule.replace("*", "")
 
 
-PAGES = {"commands.md": commands, "families.md": families, "rules.md": rules}
+PAGES = {"commands.md": commands, "families.md": families, "layouts.md": layouts, "rules.md": rules}
 
 
 def main() -> int:
