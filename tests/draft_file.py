@@ -23,6 +23,7 @@ TYPES = {
     "MXFP4": (39, 32, 17),
     "Q4_0": (2, 32, 18),
     "Q4_1": (3, 32, 20),
+    "Q2_0": (42, 64, 18),
 }
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FEED_FORWARD, VOCAB, RANK = 64, 2, 4, 2, 16, 96, 80, 32
