@@ -27,14 +27,6 @@ def decode_text(data: bytes | memoryview) -> str:
     return str(data, "utf-8", "backslashreplace")
 
 
-def is_utf8(data: bytes | memoryview) -> bool:
-    try:
-        str(data, "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class ArrayHead:
     """Where an array's items lie: ``start`` is the first item's byte, ``end`` one past the last."""
@@ -144,8 +136,8 @@ class LazyArray(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):
             return NotImplemented
-        if isinstance(other, LazyArray) and self._encoded() == other._encoded():
-            return True  # without decoding some 100,000 tokens
+        if isinstance(other, LazyArray) and (self._order, self.item_type) == (other._order, other.item_type):
+            return self._encoded() == other._encoded()  # without decoding some 100,000 tokens
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]
@@ -153,8 +145,8 @@ class LazyArray(Sequence[Any]):
     def __repr__(self) -> str:
         return f"<LazyArray of {len(self)} {self.item_type.name}>"
 
-    def _encoded(self) -> tuple[str, ValueType, memoryview]:
-        return self._order, self.item_type, self._view[self._head.start : self._head.end]
+    def _encoded(self) -> memoryview:
+        return self._view[self._head.start : self._head.end]
 
     def _string_spans(self) -> Iterator[tuple[int, int]]:
         pos = self._head.start
