@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -54,6 +54,10 @@ class FewOfEach:
         self._count[kind] += 1
         if self._count[kind] <= MAX_OF_A_RULE:
             self._held.append(finding)
+
+    def extend(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.append(finding)
 
     def __iter__(self) -> Iterator[Finding]:
         yield from self._held

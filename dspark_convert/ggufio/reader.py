@@ -23,6 +23,7 @@ from dspark_convert.ggufio import cursor as limits
 from dspark_convert.ggufio.cursor import Cursor
 from dspark_convert.ggufio.layout import check_layout
 from dspark_convert.ggufio.sniff import require_gguf
+from dspark_convert.ggufio.texts import check_text
 from dspark_convert.ggufio.types import (
     BLOCKS,
     GGUF_DEFAULT_ALIGNMENT,
@@ -42,7 +43,6 @@ from dspark_convert.ggufio.values import (
     Metadata,
     decode_text,
     find_odd_bool,
-    is_utf8,
     read_type,
     skip_array,
 )
@@ -181,8 +181,7 @@ class GGUFFile:
         self._by_name: dict[str, GGUFTensor] = {}
         for tensor in self.tensors:
             self._by_name.setdefault(tensor.name, tensor)
-        for finding in check_layout(self.tensors, self.data_offset, self.alignment, self.size):
-            found.append(finding)
+        found.extend(check_layout(self.tensors, self.data_offset, self.alignment, self.size))
         self.findings = tuple(found)
 
     def _read_version(self) -> str:
@@ -208,11 +207,11 @@ class GGUFFile:
             if not key_bytes:
                 raise cursor.fail(f"the key of metadata entry {index} is empty", at)
             key = decode_text(key_bytes)
-            if not is_utf8(key_bytes):
-                found.append(error("bad-utf8", key, f"the key at byte {at} is not UTF-8."))
+            found.extend(check_text(key_bytes, key, "the key", at, name=True))
             entry = self._read_entry(cursor, key)
-            if entry.type is ValueType.STRING and not is_utf8(self._view[entry.start + 8 : entry.end]):
-                found.append(error("bad-utf8", key, f"the text at byte {entry.start + 8} is not UTF-8."))
+            if entry.type is ValueType.STRING:
+                text = bytes(self._view[entry.start + 8 : entry.end])
+                found.extend(check_text(text, key, "the text", entry.start + 8, name=False))
             if entry.array and entry.array.item_type is ValueType.ARRAY:
                 message = f"an array of arrays at byte {entry.start}, which llama.cpp does not read."
                 found.append(error("nested-array", key, message))
@@ -257,8 +256,7 @@ class GGUFFile:
         if not 0 < len(name_bytes) <= MAX_TENSOR_NAME_BYTES:
             message = f"the name at byte {at} has {len(name_bytes):,} bytes; llama.cpp takes 1 to 63."
             found.append(error("tensor-name", name, message))
-        if not is_utf8(name_bytes):
-            found.append(error("bad-utf8", name, f"the tensor name at byte {at} is not UTF-8."))
+        found.extend(check_text(name_bytes, name, "the tensor name", at, name=True))
         dimensions = cursor.u32(f"the dimension count of tensor {name}")
         if dimensions > MAX_DIMENSIONS:
             raise cursor.fail(
@@ -275,7 +273,8 @@ class GGUFFile:
         if isinstance(tensor.type, GGMLType):
             with suppress(ValueError):
                 nbytes = tensor_nbytes(tensor.type, tensor.shape)
-        return replace(tensor, offset=self.data_offset + tensor.offset, nbytes=nbytes)
+        offset = self.data_offset + tensor.offset
+        return GGUFTensor(tensor.name, tensor.shape, tensor.type, offset, nbytes, at=tensor.at)
 
 
 def open_gguf(path: str | os.PathLike[str], sizes: Mapping[str, int] | None = None) -> GGUFFile:

@@ -118,6 +118,12 @@ METADATA = {
     "key twice": found("duplicate-key", "occurs again at byte", twice, row="G35"),
     "key not UTF-8": found("bad-utf8", "is not UTF-8", put(b"k\xff", U32, 1), row="G35"),
     "text not UTF-8": found("bad-utf8", "is not UTF-8", put("k", STRING, b"\xc3("), row="G35"),
+    "NUL in a key": found(
+        "embedded-nul", "holds a NUL; llama.cpp reads the 17 bytes before it", put("dflash.block_size\0x", U32, 1)
+    ),
+    "NUL in a text": found(
+        "embedded-nul", "holds a NUL; llama.cpp reads the 3 bytes before it", put("general.author", STRING, "abc\0d")
+    ),
     "bool of 2": found("odd-bool", "is 2; a bool is 0 or 1", encoded("k", BOOL, b"\2")),
     "array with a bool of 200": found(
         "odd-bool", "is 200; a bool is 0 or 1", encoded("k", ARRAY, pack("IQ", BOOL, 3) + b"\0\1\xc8")
@@ -183,6 +189,7 @@ TENSORS = {
     ),
     "name of 64": found("tensor-name", "has 64 bytes", append("n" * 64, (8,)), row="G35"),
     "name empty": found("tensor-name", "has 0 bytes", append("", (8,)), row="G35"),
+    "NUL in a name": found("embedded-nul", "reads the 1 bytes before it", append("a\0b", (8,))),
     "name not UTF-8": found("bad-utf8", "is not UTF-8", append(b"\xff", (8,)), row="G35"),
     "bytes behind the last": Case(
         lambda: draft() + bytes(200), "200 bytes follow the last tensor", 0, "trailing-bytes"

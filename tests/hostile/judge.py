@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from dspark_convert.cli.describe import meaning_fields, run_command, value_text
-from dspark_convert.cli.output import print_findings
-from dspark_convert.cli.text import abridged, safe
+from dspark_convert.cli.output import Output
+from dspark_convert.cli.text import abridged
+from dspark_convert.cli.view import show
 from dspark_convert.document import plain
 from dspark_convert.errors import DsparkError
 from dspark_convert.ggufio.reader import open_gguf
@@ -32,23 +34,27 @@ class Outcome:
     told: str
 
 
-def judge(path: Path, *, deep: bool = False, document: bool = False) -> Outcome:
-    """Inspect the file; raises Wrong (or whatever the code raises) if anything but an answer comes."""
+def judge(path: Path, *, deep: bool = False, shown: bool = True) -> Outcome:
+    """Inspect the file, and with ``shown`` print all of it; raises Wrong if anything but an answer comes.
+
+    What the code raises beside DsparkError comes through.
+    """
     try:
         inspection = inspect_file(path, deep=deep)
     except DsparkError as fault:
         told = _require_message(str(fault), path)
         return _without_draft(path, told)
-    _require_visible(inspection)
-    if document:
+    if shown:
+        _require_visible(inspection)
         json.dumps(plain(inspection.to_json()), allow_nan=False)
-    told = "\n".join(f"[{f.rule}] {f.where} {f.message}" for f in inspection.findings)
+    told = "\n".join(f"{f.severity} [{f.rule}] {f.where} {f.message}" for f in inspection.findings)
     return Outcome("draft" if inspection.draft else "no draft", _sound(told), told)
 
 
 #: rules of the reader that are errors: what ggml is expected to refuse
 READER_RULES = (
     "bad-utf8",
+    "embedded-nul",
     "nested-array",
     "duplicate-key",
     "tensor-",
@@ -64,7 +70,7 @@ OTHER_RULES = ("tensor-missing", "tensor-unexpected", "tensor-shape", "tensor-ty
 
 
 def _sound(told: str) -> bool:
-    rules = {line[1:].split("]", 1)[0] for line in told.splitlines() if line.startswith("[")}
+    rules = set(re.findall(r"^error \[([a-z0-9-]+)\]", told, re.MULTILINE))
     return not any(rule.startswith(READER_RULES) and rule not in OTHER_RULES for rule in rules)
 
 
@@ -78,8 +84,10 @@ def _without_draft(path: Path, told: str) -> Outcome:
             for tensor in file.tensors:
                 if file.holds(tensor) and len(file.data(tensor)) != tensor.nbytes:
                     raise Wrong(f"{tensor} has other data")
-            order = "\n[big-endian]" if file.byte_order == "big" else ""
-            return Outcome("other", not found, "\n".join([told, *(f"[{f.rule}] {f.message}" for f in found)]) + order)
+            order = "\nerror [big-endian]" if file.byte_order == "big" else ""
+            return Outcome(
+                "other", not found, "\n".join([told, *(f"error [{f.rule}] {f.message}" for f in found)]) + order
+            )
     except DsparkError as fault:
         return Outcome("refused", False, _require_message(str(fault), path))
 
@@ -92,16 +100,13 @@ def _require_message(message: str, path: Path) -> str:
 
 
 def _require_visible(inspection: Inspection) -> None:
-    """All that the command would print is text on its own line."""
-    findings = io.StringIO()
-    print_findings(inspection.findings, findings)
-    lines = findings.getvalue().split("\n")
-    lines += [f"{safe(name)} {safe(text)}" for name, text in meaning_fields(inspection)]
-    lines += [run_command(inspection)]
-    lines += [f"{safe(key)} {value_text(value)}" for key, value in inspection.metadata.items()]
-    lines += [f"{safe(row.name)} {row.type} {row.shape}" for row in inspection.tensors]
-    for line in lines:
-        if not line.isprintable() or line.lstrip().startswith("::") or "##[" in line:
+    """All that the command prints is text, and no line is a command to the program that runs a CI job."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        show(Output(), inspection, None, (), metadata=True, origins=True, tensors=True)
+    text = printed.getvalue()
+    if len(text) > MOST_TEXT:
+        raise Wrong(f"{len(text):,} characters are printed")
+    for line in text.split("\n"):
+        if not line.isprintable() or line.lstrip().startswith("::") or re.search(r"##[A-Za-z]*\[", line):
             raise Wrong(f"this is printed: {line!r}")
-    if sum(map(len, lines)) > MOST_TEXT:
-        raise Wrong(f"{sum(map(len, lines)):,} characters are printed")

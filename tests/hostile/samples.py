@@ -146,5 +146,9 @@ SAMPLES: dict[str, Callable[[], list[Raw]]] = {
 }
 
 
+#: how often each is bent: the large ones take longest, and teach no more
+WEIGHTS = (4, 1, 2, 4, 1, 2, 3)
+
+
 def make_samples() -> list[tuple[Sample, ...]]:
     return [tuple(sample(name, raw) for raw in make()) for name, make in SAMPLES.items()]

@@ -113,6 +113,17 @@ def test_few_findings_of_each_rule_are_told(tmp_path: Path, inspect: Inspect) ->
     assert f"file: there are {MAX_METADATA_ENTRIES - 30 - MAX_OF_A_RULE:,} more findings of this kind" in ended.out
 
 
+def test_a_long_name_does_not_widen_every_line(tmp_path: Path, inspect: Inspect) -> None:
+    raw = Raw()
+    raw.put("k" * 60_000, 4, 1)
+    raw.append("t" * 60_000, (8,))
+    path = tmp_path / "dspark-x.gguf"
+    path.write_bytes(raw.encode())
+    ended = inspect("--tensors", path)
+    assert len(ended.out) < 50_000
+    assert "(60,000 characters)" in ended.out
+
+
 def test_more_is_not_read(tmp_path: Path, inspect: Inspect) -> None:
     path = tmp_path / "x.gguf"
     for count, what in ((MAX_METADATA_ENTRIES + 1, "16,385 metadata"), (17_000_000, "17,000,000 metadata")):
