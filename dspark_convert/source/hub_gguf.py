@@ -21,7 +21,7 @@ from dspark_convert.words import listed
 #: asked for first: the header of a model without a vocabulary, or a good part of one with
 FIRST_BYTES = 1 << 20
 #: no published header has more than some 20 MB; what is longer is damaged, or made to keep us busy
-MAX_HEAD_BYTES = 256 << 20
+MAX_HEAD_BYTES = 64 << 20
 #: names of files that are told
 TOLD_FILES = 8
 
@@ -75,10 +75,14 @@ def fetch_head(
     except OSError as fault:
         raise cache_fault(path.parent, fault) from None
     data = path.read_bytes() if is_kept(path) else b""
-    while not (data and holds_header(path, size)):
-        wanted = min(size, max(FIRST_BYTES, 2 * len(data)))
-        if wanted == len(data) or wanted > MAX_HEAD_BYTES:
-            raise InputError(f"the header of {name} of {repo.id} does not end within {len(data):,} bytes.")
-        data += read_range(repo.remote(name), len(data), wanted, note)
-        save(path, data)
+    try:
+        while not (data and holds_header(path, size)):
+            wanted = min(size, max(FIRST_BYTES, 2 * len(data)))
+            if wanted == len(data) or wanted > MAX_HEAD_BYTES:
+                raise InputError(f"the header of {name} of {repo.id} does not end within {len(data):,} bytes.")
+            data += read_range(repo.remote(name), len(data), wanted, note)
+            save(path, data)
+    except InputError:
+        path.unlink(missing_ok=True)
+        raise
     return path

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dspark_convert.source.hub_id import HubId, parse_hub_id
+from dspark_convert.source.hub_id import HubId, parse_hub_file, parse_hub_id
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,31 @@ def test_what_lies_on_the_disk_counts(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert parse_hub_id(Path("a/b")) is None
     assert parse_hub_id(Path("a/c")) == HubId("a/c")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a/b", (HubId("a/b"), None)),
+        ("a/b@v1", (HubId("a/b", "v1"), None)),
+        ("a/b:x.gguf", (HubId("a/b"), "x.gguf")),
+        ("a/b:sub/x.gguf@v1", (HubId("a/b", "v1"), "sub/x.gguf")),
+        ("a/b:x.gguf@refs/pr/4", (HubId("a/b", "refs/pr/4"), "x.gguf")),
+        ("a/b:x.safetensors", None),
+        ("a/b:", None),
+        ("a/b:x.gguf@", None),
+        ("a/b:x.gguf@../y", None),
+        ("a:x.gguf", None),
+        ("C:/models/x.gguf", None),
+        ("x.gguf", None),
+    ],
+)
+def test_files_in_a_repository(text: str, expected: tuple[HubId, str | None] | None) -> None:
+    assert parse_hub_file(Path(text)) == expected
+
+
+def test_a_file_of_that_name_on_the_disk_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b:x.gguf").touch()
+    assert parse_hub_file(Path("a/b:x.gguf")) is None
