@@ -28,8 +28,6 @@ LABELS = (
     "dspark.converter_version",
     "dspark.target.",
 )
-#: says in which layout the file is, and is told as that
-LAYOUT = "general.architecture"
 #: keys that come from a target
 OF_TARGET = ("tokenizer.", "general.base_model.", "dspark.target.")
 OF_TARGET_ENDS = (".rope.dimension_sections",)
@@ -107,7 +105,7 @@ def _keys(side: Side, partial: bool) -> dict[str, None]:
     keys: dict[str, None] = {}
     for key in side.metadata:
         of_target = key != OF_DRAFT and (key.startswith(OF_TARGET) or key.endswith(OF_TARGET_ENDS))
-        if key != LAYOUT and not (partial and of_target):
+        if not (partial and of_target):
             keys[key] = None
     return keys
 

@@ -11,7 +11,7 @@ from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError, UsageError
 from dspark_convert.findings import Finding
 from dspark_convert.ggufio.types import KV, GGMLType
-from dspark_convert.options import Dialect, Options
+from dspark_convert.options import Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ class Side:
 def open_sides(a: Path, b: Path) -> tuple[Side, Side]:
     """Both sides of ``a`` against ``b``, each a GGUF or a checkpoint's directory.
 
-    A checkpoint is planned in the layout and with the tables of the file beside it. The files stay mapped for as
+    A checkpoint is planned in mainline's layout, with the tables of the file beside it. The files stay mapped for as
     long as the result is held. Raises UsageError if both are the same, and as
     ``reader.open_gguf``, ``dialects.read_draft`` and ``plan.plan_for_directory`` do.
     """
@@ -122,13 +122,12 @@ def _of_file(path: Path, file: GGUFFile, reading: Reading, *, alike: bool) -> Si
 
 
 def _options(beside: tuple[GGUFFile, Reading] | None) -> Options:
-    """How to plan a checkpoint so that it is what a conversion to the file ``beside`` it would write."""
+    """How to plan a checkpoint: with tables of its own if the file ``beside`` it has some."""
     if beside is None:
         return Options()
-    reading = beside[1]
-    dialect: Dialect = "dspark" if reading.dialect == "dspark" else "dflash"
-    own = all(reading.view.file.tensor(name) is not None for name in ("token_embd.weight", "output.weight"))
-    return Options(dialect=dialect, shared_tensors="include" if own else "omit")
+    held = beside[1].view.file
+    own = all(held.tensor(name) is not None for name in ("token_embd.weight", "output.weight"))
+    return Options(shared_tensors="include" if own else "omit")
 
 
 def _of_directory(path: Path, options: Options) -> Side:

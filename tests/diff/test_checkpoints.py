@@ -47,6 +47,20 @@ def test_the_checkpoint_is_planned_as_the_file_is(pair: Pair, convert: Convert, 
     assert diff.metadata == ()
 
 
+def test_tables_that_the_checkpoint_does_not_have(pair: Pair, convert: Convert) -> None:
+    file = made(pair, convert, "--shared-tensors", "include")
+
+    def change(tensors: Tensors) -> None:
+        for name in [name for name in tensors if name.endswith(("embed_tokens.weight", "lm_head.weight"))]:
+            del tensors[name]
+
+    pair.tensors(change)
+    diff = compare(file, pair.draft)
+    changes = {tensor.name: tensor.change for tensor in diff.tensors}
+    assert changes == {"token_embd.weight": "only-a", "output.weight": "only-a"}
+    assert {each.field for each in diff.meaning or ()} == {"has_token_embd", "has_output"}
+
+
 def test_one_weight_of_the_checkpoint(pair: Pair, convert: Convert) -> None:
     file = made(pair, convert, "--outtype", "bf16")
     was: list[np.ndarray] = []

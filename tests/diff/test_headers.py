@@ -250,6 +250,31 @@ def test_two_copies_of_what_cannot_be_read_are_the_same(tmp_path: Path) -> None:
     assert not diff_of(tmp_path, other_taps, make).is_same
 
 
+def test_two_layouts_that_cannot_be_read_are_not_the_same(tmp_path: Path) -> None:
+    def make() -> DraftFile:
+        file = DraftFile()
+        del file.kv["dflash.block_count"]
+        return file
+
+    diff = diff_of(tmp_path, early, make)
+    assert diff.meaning is None
+    assert not diff.is_same
+
+
+def test_a_layout_without_a_tokenizer_beside_itself_has_what_it_has(tmp_path: Path) -> None:
+    def make() -> DraftFile:
+        file = DraftFile()
+        fill(file)
+        prism(file)
+        return file
+
+    first, second = make(), make()
+    second.kv["tokenizer.ggml.model"] = (STRING, "gpt2", None)
+    diff = compare(first.write(tmp_path / "a.gguf"), second.write(tmp_path / "b.gguf"))
+    assert keys(diff) == {"tokenizer.ggml.model": "changed"}
+    assert not diff.is_same
+
+
 def test_a_draft_with_a_window_in_every_layer(tmp_path: Path) -> None:
     """The pattern belongs to the meaning, which no key of ours repeats."""
 

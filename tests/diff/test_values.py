@@ -314,6 +314,32 @@ def test_the_scale_beside_nvfp4_counts(tmp_path: Path) -> None:
     assert diff.is_same
 
 
+@pytest.mark.parametrize(
+    ("scale", "judgement", "note"),
+    [
+        (3.0, "identical", ""),
+        (2.0, "different", "B is A times 0.667, which rounding is not"),
+        (None, "different", "further apart than rounding explains"),
+        ([3.0] * 5, "unread", "blk.1.ffn_up.scale is neither one F32 scale nor one for each matrix (b.gguf)"),
+    ],
+)
+def test_another_scale_beside_the_same_nvfp4(tmp_path: Path, scale: object, judgement: str, note: str) -> None:
+    paths = []
+    for name, factor in (("a", 3.0), ("b", scale)):
+        file = DraftFile()
+        file.tensors[NAME] = ("NVFP4", (HIDDEN, 96))
+        file.data[NAME] = (bytes([0x38] * 4) + bytes(range(32))) * 96
+        if factor is not None:
+            put(file, "blk.1.ffn_up.scale", np.array(factor, np.float32).reshape(-1))
+        paths.append(file.write(tmp_path / f"{name}.gguf"))
+    diff = deep(paths[0], paths[1])
+    found = value(diff, NAME)
+    assert found.judgement == judgement
+    assert found.note == note
+    lost = [("blk.1.ffn_up.scale", "only-a")] if scale is None else []
+    assert [(tensor.name, tensor.change) for tensor in diff.tensors if tensor.change != "shape"] == lost
+
+
 def test_whole_numbers(tmp_path: Path) -> None:
     paths = []
     for name, extra in (("a", 0), ("b", 5)):
