@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from dspark_convert.cli.stages import stage_fields
 from dspark_convert.cli.text import human_bytes, safe
 from dspark_convert.draft import Draft
-from dspark_convert.ggufio.layouts import layout_named
+from dspark_convert.ggufio.layouts import layout_named, mainline_name
 from dspark_convert.inspection import Inspection
 
 KINDS = {"dspark": "DSpark", "dflash": "DFlash", "dflash2": "DFlash2"}
 
-#: errors of files that are right but for their layout
-PORTED_AWAY = {"legacy-layout", "vocabulary-missing", "sinks-name", "vector-type"}
+#: errors that a file loses when it is ported with its target
+PORTED_AWAY = {
+    "layout-sizes",
+    "legacy-layout",
+    "sinks-name",
+    "token-embd-alone",
+    "vector-type",
+    "vocabulary-lists",
+    "vocabulary-missing",
+}
 
 #: what loads a draft of mainline's layout, by whether embeddings and head are in it (measured, b10335 to b11739)
 BUILDS = {
@@ -42,8 +51,7 @@ def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
         ("block", _block(draft)),
         ("taps", f"the inputs of target layers {', '.join(map(str, draft.target_layers)) or '(none)'}"),
         ("mask token", _mask(draft, metadata)),
-        ("Markov head", _markov(inspection, draft)),
-        ("confidence head", _confidence(inspection, draft)),
+        *_heads(inspection, draft),
         ("vocabulary", _vocabulary(draft, metadata)),
         ("network", _network(draft)),
         *(stage_fields(draft, draft.deepseek4) if draft.deepseek4 else ()),
@@ -65,12 +73,13 @@ def next_step(inspection: Inspection, target: str = "") -> tuple[str, str]:
     """A heading, and the command that runs this draft or brings it there; or why there is none."""
     draft, path = inspection.draft, inspection.path
     errors = {finding.rule for finding in inspection.errors}
-    if draft is None or errors - PORTED_AWAY:
-        return "It cannot be run", "(not as it is: see the errors)"
+    if errors - PORTED_AWAY or (draft is None and "layout-sizes" not in errors):
+        verb = "run" if inspection.kind == "gguf" else "converted"
+        return f"It cannot be {verb} as it is", "see the errors below"
     if inspection.kind == "checkpoint":
         return "Convert it with", f"dspark-convert {_quoted(path)} --target-model-dir {_quoted(target or 'TARGET')}"
     given = _quoted(target or "TARGET.gguf")
-    if errors or not mainline(inspection.dialect):
+    if draft is None or errors or not mainline(inspection.dialect):
         return "Make a file for mainline llama.cpp with", f"dspark-convert {_quoted(path)} --target-gguf {given}"
     if "read" in inspection.container:  # on the hub
         name = Path(str(path).rpartition(":")[2]).name
@@ -97,6 +106,8 @@ def value_text(value: Any) -> str:
         return safe(value, VALUE_WIDTH)
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return value_text([f"{key} {item}" for key, item in islice(value.items(), ARRAY_ITEMS + 1)])
     if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
         items = ", ".join(safe(str(item), VALUE_WIDTH // ARRAY_ITEMS) for item in value[:ARRAY_ITEMS])
         return f"[{items}]" if len(value) <= ARRAY_ITEMS else f"[{items}, …] ({len(value):,} items)"
@@ -135,6 +146,13 @@ def _mask(draft: Draft, metadata: Any) -> str:
     return str(draft.mask_token_id)
 
 
+def _heads(inspection: Inspection, draft: Draft) -> list[tuple[str, str]]:
+    if draft.kind == "dflash2":
+        rank, kept = (inspection.metadata.get(f"dflash.selector_{key}", "?") for key in ("rank", "top_k"))
+        return [("selector", f"rank {rank}, the best {kept} tokens{_types(inspection, ('selector_hidden.weight',))}")]
+    return [("Markov head", _markov(inspection, draft)), ("confidence head", _confidence(inspection, draft))]
+
+
 def _markov(inspection: Inspection, draft: Draft) -> str:
     if not draft.markov_rank:
         return "none"
@@ -150,7 +168,8 @@ def _confidence(inspection: Inspection, draft: Draft) -> str:
 
 def _types(inspection: Inspection, names: tuple[str, ...]) -> str:
     """The types of small tensors, of which engines take different ones; in parentheses."""
-    found = dict.fromkeys(row.type for row in inspection.tensors if row.name in names)
+    rows = [row for row in inspection.tensors if mainline_name(inspection.dialect, row.name) in names]
+    found = dict.fromkeys(row.type for row in rows)
     return f" ({' and '.join(found)})" if found else ""
 
 
@@ -179,10 +198,11 @@ def _attention(draft: Draft) -> str:
     sinks = ", with sinks" if draft.has_sinks else ""
     if not draft.sliding_window:
         return f"{text} within the block, over the whole context{sinks}"
-    layers = [str(i) for i, windowed in enumerate(draft.sliding_window_pattern) if windowed]
-    where = f"layers {', '.join(layers)}" if layers else "no layer" if draft.sliding_window_pattern else "all layers"
-    if draft.deepseek4:
-        where = "all stages"
+    pattern = draft.sliding_window_pattern
+    layers = [str(i) for i, windowed in enumerate(pattern) if windowed]
+    where = f"layer{'s' * (len(layers) > 1)} {', '.join(layers)}" if layers else "no layer"
+    if all(pattern):  # or none is given
+        where = "all stages" if draft.deepseek4 else "all layers"
     return f"{text} within the block, a window of {draft.sliding_window} in {where}{sinks}"
 
 

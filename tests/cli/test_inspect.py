@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -109,7 +110,7 @@ def test_a_strangers_strings_are_shown_not_obeyed(bad: Path) -> None:
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert "evil\\x1b[2J\\n::error::\\u202e" in out
-    assert "It cannot be run\n  (not as it is" in out
+    assert "It cannot be run as it is\n  see the errors below" in out
 
 
 def test_quiet_tells_errors_alone(good: Path, bad: Path) -> None:
@@ -230,7 +231,7 @@ def test_words_for_other_drafts(tmp_path: Path) -> None:
     words = described(file, tmp_path / "dspark-it's.gguf")
     assert words["kind"] == "DSpark draft for Qwen/Qwen3-8B, layout dflash"
     assert words["block"] == "7 slots, 6 drafts a round, the first at the slot after the anchor"
-    assert words["attention"] == "causal within the block, a window of 128 in layers 0"
+    assert words["attention"] == "causal within the block, a window of 128 in layer 0"
     assert words["RoPE"].endswith("base 1,000,000, scaled: type yarn")
     assert words["vocabulary"].startswith("80 tokens, of which it drafts 40, ")
     assert words["shared tensors"] == "embeddings are borrowed from the target, the head is its own (10.2 kB)"
@@ -281,3 +282,43 @@ def test_a_checkpoint_with_errors_has_no_made_up_sizes(tmp_path: Path) -> None:
     assert any(line.startswith("mask token") and line.endswith("99999") for line in lines)
     assert not any(line.startswith(("weights", "made from", "shared tensors")) for line in lines)
     assert "error: config.json: mask_token_id" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "heading"),
+    [
+        ("tokenizer.ggml.tokens", "Make a file for mainline llama.cpp with"),
+        ("dflash.block_size", "It cannot be run as it is"),
+        ("dflash.attention.layer_norm_rms_epsilon", "It cannot be run as it is"),
+    ],
+)
+def test_what_to_do_with_a_file_that_lacks_a_key(tmp_path: Path, change: str, heading: str) -> None:
+    file = DraftFile()
+    del file.kv[change]
+    assert described(file, tmp_path / "dspark-x.gguf")["heading"] == heading
+
+
+def test_embeddings_alone_are_left_out_by_a_port(tmp_path: Path) -> None:
+    file = DraftFile()
+    file.tensors["token_embd.weight"] = ("F32", (HIDDEN, 80))
+    words = described(file, tmp_path / "-x.gguf")
+    assert words["heading"] == "Make a file for mainline llama.cpp with"
+    assert "runs on" not in words
+
+
+def test_a_name_is_never_taken_for_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    DraftFile().write(Path("-m $(x).gguf"))
+    assert " './-m $(x).gguf' --spec-type" in next_step(inspect_file(Path("-m $(x).gguf")))[1]
+
+
+def test_origins_of_a_checkpoint(tmp_path: Path) -> None:
+    pair = make_tiny_pair(tmp_path)
+    out = inspect(pair.draft_dir, "--origins")[1]
+    assert re.search(r"^block_size +config\.json: block_size$", out, re.MULTILINE)
+    assert re.search(r"^sample_from_anchor +default \(True\)$", out, re.MULTILINE)
+    assert "Origins" not in inspect(pair.draft_dir)[1]
+
+
+def test_origins_of_a_file(good: Path) -> None:
+    assert "Every field is a key of the file" in inspect(good, "--origins")[1]
