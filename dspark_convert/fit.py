@@ -164,8 +164,8 @@ def _rows(
     yield "embeddings", embeddings, _table(target.embeddings_type, target, tied), shared
     head = "its own" if draft.has_output else "its embeddings" if draft.has_token_embd else "borrowed"
     yield "head", head, _table(target.head_type, target, tied), ("token-embd-alone", *shared)
-    base = "?" if target.rope_theta is None else f"{target.rope_theta:g}"
-    yield "RoPE base", f"{draft.rope.freq_base:g}", base, ("target-rope-base",)
+    base = "?" if target.rope_theta is None else f"{target.rope_theta:,.10g}"
+    yield "RoPE base", f"{draft.rope.freq_base:,.10g}", base, ("target-rope-base",)
     yield "RoPE style", draft.rope.style, style_of(target.architecture) or "?", ()
     yield "RoPE scaling", scaling_of(draft) or "none", target.rope_scaling or "none", ("target-rope-scaling",)
     sections = sections_of(metadata)

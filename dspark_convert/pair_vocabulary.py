@@ -105,9 +105,8 @@ def _different_tokens(own: Tokenizer, wanted: Tokenizer) -> Iterator[Finding]:
     if not different:
         return
     index, a, b = different[0]
-    message = (
-        f"{len(different):,} tokens differ, the first is {index}: {shown(a)} in the draft, {shown(b)} in the target"
-    )
+    count = f"{len(different):,} tokens differ" if len(different) > 1 else "1 token differs"
+    message = f"{count}, the first is {index}: {shown(a)} in the draft, {shown(b)} in the target"
     if len(different) > 1:
         more = ", ".join(f"{index} ({shown(a)}, {shown(b)})" for index, a, b in different[1:TOLD_TOKENS])
         message += f"; then {more}" + (", …" if len(different) > TOLD_TOKENS else "")

@@ -234,6 +234,6 @@ def test_the_verdict_on_a_screen_of_80_columns(inspect: Convert, tmp_path: Path)
     table = lines[lines.index(line) - 6 : lines.index(line) + 14]
     assert table[0].split() == ["field", "draft", "target", "verdict"]
     assert max(map(len, table)) <= 80
-    assert "1 tokens differ, the first is 3: '<3>' in the draft, '<4>' in the target [target-tokens]" in ended.out
+    assert "1 token differs, the first is 3: '<3>' in the draft, '<4>' in the target [target-tokens]" in ended.out
     assert inspect(draft, "--target", tmp_path / "none.gguf").code == 2
     assert inspect(draft, "--target", draft).code == 3

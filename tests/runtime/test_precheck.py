@@ -243,5 +243,5 @@ def test_a_long_token_is_not_told_whole(random_pair: PairFiles, tmp_path: Path) 
     tokens = list(draft.kv["tokenizer.ggml.tokens"].value)
     draft.set("tokenizer.ggml.tokens", [*tokens[:300], "z" * 100_000, *tokens[301:]])
     checks, _ = precheck(draft.write(tmp_path / "long.gguf"), random_pair.target)
-    assert "1 tokens differ" in checks[1].detail
+    assert "1 token differs" in checks[1].detail
     assert len(checks[1].detail) < 300
