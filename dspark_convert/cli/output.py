@@ -70,7 +70,7 @@ def _write_json(value: Any, write: Callable[[str], object], newline: str) -> Non
     inner = newline + "  "
     if isinstance(value, Mapping) and value:
         for index, (key, item) in enumerate(value.items()):
-            write(f"{',' if index else '{'}{inner}{json.dumps(str(key))}: ")
+            write(f"{',' if index else '{'}{inner}{_encoded(str(key))}: ")
             _write_json(item, write, inner)
         write(newline + "}")
     elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping | list | tuple):
@@ -80,9 +80,14 @@ def _write_json(value: Any, write: Callable[[str], object], newline: str) -> Non
         write(newline + "]")
     else:
         try:
-            write(json.dumps(value, allow_nan=False))
+            write(_encoded(value))
         except ValueError:
-            write(json.dumps(plain(value)))
+            write(_encoded(plain(value)))
+
+
+def _encoded(value: Any) -> str:
+    # What a file says may not command the program that runs a CI job either: see cli/text.py.
+    return json.dumps(value, allow_nan=False).replace("##", r"\u0023#")
 
 
 def print_findings(findings: Sequence[Finding], stream: IO[str]) -> None:
