@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from tests.draft_file import DraftFile
 from tests.gguf_bytes import ARRAY, LETTERS, STRING
+from tests.ggufio.layout_files import FILES
 from tests.hostile.raw import Raw
 from tests.stage_file import StageFile
 
@@ -112,14 +114,6 @@ def _small(file: DraftFile) -> DraftFile:
     return file
 
 
-def _early() -> Raw:
-    """The draft in the first layout with DSpark."""
-    file = _small(DraftFile())
-    file.kv = {key.replace("dflash.", "dspark.", 1): value for key, value in file.kv.items()}
-    file.kv["general.architecture"] = (STRING, "dspark", None)
-    return Raw(file)
-
-
 def _part(number: int) -> Raw:
     """One of the two parts of the draft."""
     raw = Raw()
@@ -134,21 +128,24 @@ def _part(number: int) -> Raw:
     return raw
 
 
-#: name -> the files of one set, the first of them to be opened
-SAMPLES: dict[str, Callable[[], list[Raw]]] = {
-    "draft": lambda: [Raw(_small(DraftFile()))],
-    "stages": lambda: [Raw(_small(StageFile()))],
-    "early": lambda: [_early()],
-    "kinds": lambda: [_all_kinds()],
-    "version 2": lambda: [_all_kinds(version=2)],
-    "big-endian": lambda: [Raw(_small(DraftFile()), order=">")],
-    "split": lambda: [_part(0), _part(1)],
+def _layout(name: str) -> Raw:
+    """The draft in one of the layouts that are not mainline's."""
+    return Raw(_small(FILES[name][1]()))
+
+
+#: name -> the files of one set, the first of them to be opened; and how often each is bent: large ones take
+#: longest, and teach no more
+SAMPLES: dict[str, tuple[Callable[[], list[Raw]], float]] = {
+    "draft": (lambda: [Raw(_small(DraftFile()))], 4),
+    "stages": (lambda: [Raw(_small(StageFile()))], 1),
+    "kinds": (lambda: [_all_kinds()], 4),
+    "version 2": (lambda: [_all_kinds(version=2)], 1),
+    "big-endian": (lambda: [Raw(_small(DraftFile()), order=">")], 2),
+    "split": (lambda: [_part(0), _part(1)], 3),
+    **{name: (partial(lambda name: [_layout(name)], name), 3 / len(FILES)) for name in FILES},
 }
-
-
-#: how often each is bent: the large ones take longest, and teach no more
-WEIGHTS = (4, 1, 2, 4, 1, 2, 3)
+WEIGHTS = [weight for _, weight in SAMPLES.values()]
 
 
 def make_samples() -> list[tuple[Sample, ...]]:
-    return [tuple(sample(name, raw) for raw in make()) for name, make in SAMPLES.items()]
+    return [tuple(sample(name, raw) for raw in make()) for name, (make, _) in SAMPLES.items()]
