@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dspark_convert.errors import InputError
 from dspark_convert.findings import info
 from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_checkpoint
@@ -81,7 +82,10 @@ def open_target(path: Path, sink: Sink) -> Target:
     from dspark_convert.ggufio.remote import fetch_gguf
 
     fetched = fetch_gguf(repository, file, sink.note)
-    return replace(open_target_gguf(fetched.path, fetched.sizes), label=str(path))
+    try:
+        return replace(open_target_gguf(fetched.path, fetched.sizes), label=str(path))
+    except InputError as fault:  # where it lies here says nothing to anyone
+        raise InputError(str(fault).replace(str(fetched.path), str(path)), findings=fault.findings) from None
 
 
 def local_target(directory: Path | None, sink: Sink) -> Path | None:

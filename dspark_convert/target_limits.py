@@ -23,7 +23,7 @@ def judge_limits(architecture: str, metadata: Mapping[str, Any]) -> Iterator[Fin
 
     width, heads = value("attention.indexer.key_length"), value("attention.key_length")
     ratios = value("attention.compress_ratios")
-    if isinstance(ratios, Sequence) and INDEXED not in ratios:
+    if isinstance(ratios, Sequence) and not isinstance(ratios, str) and INDEXED not in ratios:
         message = f"no layer of the target is compressed {INDEXED}:1, without which llama.cpp divides by zero."
         yield error("target-compression", "attention.compress_ratios", message)
     if not isinstance(width, int) or not width:

@@ -237,3 +237,31 @@ def test_the_verdict_on_a_screen_of_80_columns(inspect: Convert, tmp_path: Path)
     assert "1 token differs, the first is 3: '<3>' in the draft, '<4>' in the target [target-tokens]" in ended.out
     assert inspect(draft, "--target", tmp_path / "none.gguf").code == 2
     assert inspect(draft, "--target", draft).code == 3
+
+
+def test_a_file_in_the_hubs_own_cache_is_read_there(hub: HubPlace, inspect: Convert) -> None:
+    place = hub.home / "hub" / f"models--{REPO.replace('/', '--')}"
+    (place / "snapshots" / COMMIT).mkdir(parents=True)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(COMMIT)
+    fitting_draft().write(place / "snapshots" / COMMIT / "dspark-tiny.gguf")
+    hub.offline()
+    ended = inspect(f"{REPO}:dspark-tiny.gguf", "--json")
+    assert (ended.code, ended.document["draft"]["block_size"]) == (0, 7)
+    assert hub.server.log == []
+
+
+def test_a_header_that_came_damaged_is_fetched_anew(hub: HubPlace, inspect: Convert, tmp_path: Path) -> None:
+    good = with_weights(fitting_draft(), tmp_path / "x.gguf")
+    hub.server.files = {"dspark-tiny.gguf": good[:30] + b"\xff" * 40 + good[70:]}
+    assert inspect(REPO).code == 3
+    hub.server.files = {"dspark-tiny.gguf": good}
+    assert inspect(REPO).code == 0
+
+
+def test_a_draft_in_place_of_a_target_on_the_hub(hub: HubPlace, inspect: Convert, tmp_path: Path) -> None:
+    data = fitting_draft().write(tmp_path / "cwd" / "dspark-tiny.gguf").read_bytes()
+    hub.server.files = {"dspark-tiny.gguf": data}
+    ended = inspect("dspark-tiny.gguf", "--target", REPO)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (3, "", 1)
+    assert f"the target {REPO} is itself a draft (dflash)" in ended.err

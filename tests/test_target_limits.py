@@ -22,6 +22,7 @@ SOUND = {
         ({"attention.indexer.key_length": 512}, ["target-indexer"]),
         ({"attention.indexer.key_length": 96}, ["target-indexer"]),
         ({"attention.compress_ratios": [0, 128]}, ["target-compression"]),
+        ({"attention.compress_ratios": "0, 128"}, []),  # no list: a stranger's file
     ],
 )
 def test_each_limit(change: dict[str, Any], rules: list[str]) -> None:
