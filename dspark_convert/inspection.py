@@ -67,15 +67,25 @@ class Inspection:
         }
 
 
-def inspect_file(path: Path, *, deep: bool = False, advance: Callable[[int], None] = lambda _bytes: None) -> Inspection:
+def inspect_file(
+    path: Path,
+    target: Path | None = None,
+    *,
+    deep: bool = False,
+    advance: Callable[[int], None] = lambda _bytes: None,
+) -> Inspection:
     """Inspect a GGUF; it stays mapped for as long as the result's ``metadata`` is held.
 
-    ``deep`` also reads all values; ``advance`` is told the bytes. Raises InputError if the file
-    cannot be read or is no draft.
+    ``target`` is the GGUF of its target, for layouts that leave sizes to it. ``deep`` also reads all
+    values; ``advance`` is told the bytes. Raises InputError if a file cannot be read or is no draft.
     """
     from dspark_convert.ggufio.reader import open_gguf
 
-    return _of_file(open_gguf(path), deep=deep, advance=advance)
+    file = open_gguf(path)
+    if target is None:
+        return _of_file(file, deep=deep, advance=advance)
+    with open_gguf(target) as beside:
+        return _of_file(file, beside, deep=deep, advance=advance)
 
 
 def inspect_hub_file(repository: Repository, name: str, sink: Sink) -> Inspection:
@@ -93,11 +103,17 @@ def inspect_hub_file(repository: Repository, name: str, sink: Sink) -> Inspectio
     return replace(inspection, path=Path(spelled), container=inspection.container | {"read": fetched.read})
 
 
-def _of_file(file: GGUFFile, *, deep: bool = False, advance: Callable[[int], None] = lambda _bytes: None) -> Inspection:
+def _of_file(
+    file: GGUFFile,
+    target: GGUFFile | None = None,
+    *,
+    deep: bool = False,
+    advance: Callable[[int], None] = lambda _bytes: None,
+) -> Inspection:
     from dspark_convert.ggufio.dialects import read_draft
     from dspark_convert.lint import lint
 
-    reading = read_draft(file)
+    reading = read_draft(file, target)
     end = max((tensor.offset + tensor.nbytes for tensor in file.tensors if not tensor.part), default=0)
     cut = {"whole": end} if end > file.size else {}
     return Inspection(

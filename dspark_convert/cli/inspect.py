@@ -118,9 +118,10 @@ def _look(
         return (*inspect_elsewhere(path, named, opened, out), [])
     verdicts = _compare(out, path, sha256) if hashed else []
     told = [verdict.finding for verdict in verdicts if not verdict.matches]
+    beside = opened.path if opened is not None and opened.is_gguf else None
     try:
         with out.progress("reading", _size(path) if deep else 0) as advance:
-            inspection = inspect_file(path, deep=deep, advance=advance)
+            inspection = inspect_file(path, beside, deep=deep, advance=advance)
     except InputError as fault:
         raise InputError(str(fault), findings=(*told, *fault.findings)) from fault
     return (*pair_file(replace(inspection, findings=(*told, *inspection.findings)), opened), verdicts)
