@@ -22,6 +22,8 @@ from dspark_convert.metadata import mask, runtime
 
 ARCHITECTURE = "general.architecture"
 WITH_MAINLINE = "use --dialect dflash"
+TABLES = ("token_embd.weight", "output.weight")
+WITHOUT_TABLES = "use --shared-tensors omit or --dialect dflash"
 
 
 def judge_dialect(dialect: str, draft: Draft) -> list[Finding]:
@@ -34,7 +36,12 @@ def judge_dialect(dialect: str, draft: Draft) -> list[Finding]:
     else:
         reasons = list(_reasons(layout, draft))
     title = layout.title.partition(" (")[0]
-    return [error("dialect", where, f"{title} is not written: {reason}.", WITH_MAINLINE) for where, reason in reasons]
+    return [
+        error(
+            "dialect", where, f"{title} is not written: {reason}.", WITHOUT_TABLES if where in TABLES else WITH_MAINLINE
+        )
+        for where, reason in reasons
+    ]
 
 
 def _reasons(layout: Layout, draft: Draft) -> Iterator[tuple[str, str]]:
@@ -52,7 +59,7 @@ def _reasons(layout: Layout, draft: Draft) -> Iterator[tuple[str, str]]:
     if can.confidence == "required" and not draft.has_confidence_head:
         yield "has_confidence_head", "it has no drafts without a confidence head"
     if can.tables == "required" and not draft.has_token_embd:
-        yield "token_embd.weight", "it needs embeddings in the file"
+        yield "shared_tensors", "it needs embeddings in the file (--shared-tensors include)"
     if not can.causal and draft.causal:
         yield "causal", "it has no drafts whose block is causal"
     if can.taps is not None and len(draft.target_layers) > can.taps:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 Outtype = Literal["auto", "f32", "f16", "bf16", "q8_0", "mxfp4", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k"]
 Experts = Literal["keep", "f32", "f16", "bf16", "q8_0", "mxfp4", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k"]
-Dialect = Literal["dflash", "dspark"]
+Dialect = Literal["dflash", "dspark", "dspark-prism", "dflash-draft", "ds4"]
 SharedTensors = Literal["omit", "include"]
 
 

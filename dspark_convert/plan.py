@@ -15,6 +15,8 @@ from dspark_convert import metadata, pair
 from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info, warning
+from dspark_convert.foreign import in_dialect, judge_dialect
+from dspark_convert.foreign_jobs import jobs_in_dialect
 from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
 from dspark_convert.mapping import check_tensors, flatten, make_jobs
@@ -90,12 +92,7 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     if draft is not None:
         draft = _with_shared(draft, {place.gguf for place in written})
         findings += judge_draft(draft, checkpoint.config) + _pair(draft, target, values.known)
-        if options.dialect == "dspark" and draft.deepseek4:
-            message = "the early dspark layout has no DeepSeek-V4 drafts."
-            findings.append(error("dialect", "dspark_block_size", message, "use --dialect dflash"))
-        elif options.dialect == "dspark" and not draft.markov_rank:
-            message = "the early dspark layout has no drafts without a Markov head."
-            findings.append(error("dialect", "markov_rank", message, "use --dialect dflash"))
+        findings += judge_dialect(options.dialect, draft)
     if target is not None and "vocab_size" in values.known:
         # Where the two differ there is an error already; a draft's wrong size could take minutes to pad to.
         vocab_size = target.vocab_size or values.known["vocab_size"]
@@ -109,9 +106,18 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     jobs = make_jobs(spec, values.known, written, flat, types)
     made = [(place.rule.role, job) for place, job in zip(written, jobs, strict=False)]
     main = main_type(made)
-    kvs = metadata.metadata(options.dialect, draft, checkpoint.provenance, target, main, tokenizer)
+    kvs = metadata.metadata("dflash", draft, checkpoint.provenance, target, main, tokenizer)
     findings += judge_types(types, made)
-    return Plan(options.dialect, draft, label(types, made), kvs, tuple(jobs), tuple(findings))
+    plan = Plan(options.dialect, draft, label(types, made), kvs, tuple(jobs), tuple(findings))
+    return in_words_of(options.dialect, plan)
+
+
+def in_words_of(dialect: Dialect, plan: Plan) -> Plan:
+    """``plan``, which is in mainline's words, in those of ``dialect``."""
+    assert plan.draft is not None  # noqa: S101 - there is something to write
+    kvs = in_dialect(dialect, plan.draft, plan.metadata)
+    jobs, told = jobs_in_dialect(dialect, plan.draft, plan.tensors)
+    return replace(plan, metadata=tuple(kvs), tensors=tuple(jobs), findings=(*plan.findings, *told))
 
 
 def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:
@@ -168,10 +174,7 @@ def _shared(
         return [place for place in places if not place.rule.shared], findings
     names = ", ".join(place.source for place in shared) or "neither"
     held = {place.gguf for place in shared}
-    if options.dialect == "dspark":
-        message = "the early dspark layout always borrows the target's embeddings and head."
-        findings.append(error("shared-dialect", names, message, "use --shared-tensors omit or --dialect dflash"))
-    elif held == {"token_embd.weight"} and target is not None and target.tied:
+    if held == {"token_embd.weight"} and target is not None and target.tied:
         message = "the embeddings serve as the head too, as in the target; llama.cpp before b10434 refuses such a file."
         findings.append(warning("token-embd-alone", names, message))
     elif complete and held != {"token_embd.weight", "output.weight"}:

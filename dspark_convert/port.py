@@ -7,18 +7,20 @@ be: it has to mean the same draft, and to hold what llama.cpp's loader wants.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from dspark_convert.findings import Finding, error
 from dspark_convert.fit import judge_file, target_names
+from dspark_convert.foreign import judge_dialect
 from dspark_convert.ggufio.dialects import Reading, read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.ggufio.types import KV
 from dspark_convert.options import Options
 from dspark_convert.pair_vocabulary import tokenizer_of
-from dspark_convert.plan import Plan, tokenizer_kvs
+from dspark_convert.plan import Plan, in_words_of, tokenizer_kvs
 from dspark_convert.policy import label, main_type
 from dspark_convert.port_check import read_back
 from dspark_convert.port_metadata import judge_keys, own_tokenizer, port_metadata
@@ -38,7 +40,7 @@ def plan_for_gguf(path: Path, target: Target | None = None, options: Options | N
     with ExitStack() as stack:
         file = stack.enter_context(open_gguf(path))
         beside = stack.enter_context(open_gguf(target.path)) if target is not None and target.is_gguf else None
-        return _plan(file, read_draft(file, beside), target, options)
+        return _plan(file, read_draft(file, beside), target, options, beside)
 
 
 def target_name(plan: Plan) -> str:
@@ -47,7 +49,8 @@ def target_name(plan: Plan) -> str:
     return (target_names(metadata) or [str(metadata["general.name"])])[0].rsplit("/", 1)[-1]
 
 
-def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Options) -> Plan:
+def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Options, beside: GGUFFile | None) -> Plan:
+    """``beside``: the target's open GGUF."""
     findings = [*file.findings, *(f for f in reading.findings if f.rule not in LEFT_BEHIND)]
     old = reading.view.file
     if file.byte_order == "big":
@@ -77,11 +80,15 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
     findings += told
     same = all(job.type is each.stored for each, job in zip(held, jobs, strict=True))
     kvs = port_metadata(old.metadata, file.path, draft, target, tokenizer, main_type(made), same_types=same)
+    findings += judge_dialect(options.dialect, draft)
     plan = replace(plan, draft=draft, label=label(types, made), metadata=kvs, tensors=tuple(jobs))
-    if not any(finding.severity == "error" for finding in findings):
-        findings += read_back(plan)
-    return replace(plan, findings=_once(findings))
+    plan = replace(plan, findings=tuple(findings))
+    if not plan.errors:
+        plan = in_words_of(options.dialect, plan)
+    if not plan.errors:
+        plan = replace(plan, findings=(*plan.findings, *read_back(plan, beside)))
+    return replace(plan, findings=_once(plan.findings))
 
 
-def _once(findings: list[Finding]) -> tuple[Finding, ...]:
+def _once(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple({(finding.rule, finding.where): finding for finding in reversed(findings)}.values())[::-1]

@@ -13,6 +13,7 @@ from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.types import GGMLType
 
 if TYPE_CHECKING:
+    from dspark_convert.ggufio.reader import GGUFFile
     from dspark_convert.plan import Plan
 
 #: numbers that a rule looks at; no other tensor's bytes are needed
@@ -21,9 +22,15 @@ READ_BY_RULES = GGMLType.I64
 #: what is said of the planned file that its path alone decides, or that its maker has chosen
 NOT_ASKED = ("file-name", "early-layout", "legacy-layout")
 
+#: and where the layout leaves the vocabulary to the target
+OF_THE_VOCABULARY = ("vocabulary-missing",)
 
-def read_back(plan: Plan) -> list[Finding]:
-    """Errors and warnings about the file that ``plan`` would write, from its header and no more."""
+
+def read_back(plan: Plan, target: GGUFFile | None = None) -> list[Finding]:
+    """Errors and warnings about the file that ``plan`` would write, from its header and no more.
+
+    ``target``: the target's open GGUF, for layouts that leave sizes to it.
+    """
     from dspark_convert.ggufio.dialects import read_draft
     from dspark_convert.ggufio.reader import open_gguf
     from dspark_convert.lint import lint
@@ -32,8 +39,10 @@ def read_back(plan: Plan) -> list[Finding]:
         path = Path(directory) / "planned.gguf"
         _write_header(path, plan)
         with open_gguf(path) as file:
-            reading = read_draft(file)
-            found = [f for f in lint(file, reading) if f.severity != "info" and f.rule not in NOT_ASKED]
+            reading = read_draft(file, target)
+            left_out = OF_THE_VOCABULARY if reading.view.layout.expresses.vocabulary == "none" else ()
+            unasked = (*NOT_ASKED, *left_out)
+            found = [f for f in lint(file, reading) if f.severity != "info" and f.rule not in unasked]
     if reading.draft is not None and plan.draft is not None:
         found += _changed(plan.draft, reading.draft)
     return found

@@ -43,6 +43,9 @@ PORTED_TYPES = FILE_TYPES | {
     GGMLType.Q2_0: 41,
 }
 
+#: in place of a vocabulary, which there is now
+VOCAB_SIZE = f"{MAINLINE}vocab_size"
+
 #: keys that say how the old file was laid out
 OF_THE_FILE = ("general.architecture", "general.alignment", FILE_TYPE)
 
@@ -70,7 +73,7 @@ def port_metadata(
     source = provenance_of(old, path)
     mrope = target.mrope if target is not None else bool(sections_of(old))
     new = [*written.general("dflash", source, target, matrices), *written.runtime("dflash", draft, mrope=mrope)]
-    new += [old.held(key) for key in old if key.startswith(MAINLINE)]
+    new += [old.held(key) for key in old if key.startswith(MAINLINE) and key != VOCAB_SIZE]
     new += written.meaning(draft, source, target)
     if target is None:
         new += [old.held(key) for key in old if key.startswith("dspark.target.")]

@@ -142,7 +142,7 @@ REFUSED = [
     ("dspark-prism", {"draft_vocab_size": 40}, "d2t"),
     ("dspark-prism", {"has_sinks": True}, "blk.0.attn_sinks.weight"),
     ("dspark-prism", {"sample_from_anchor": False}, "sample_from_anchor"),
-    ("dspark-prism", {"has_token_embd": False}, "token_embd.weight"),
+    ("dspark-prism", {"has_token_embd": False}, "shared_tensors"),
     ("dflash-draft", {"causal": True}, "causal"),
     ("dflash-draft", {"target_layers": tuple(range(1, 10))}, "target_layers"),
     ("dflash-draft", {"target_layers": (0, 1)}, "target_layers"),

@@ -242,3 +242,118 @@ def test_a_mask_that_the_user_names_counts(pair: Pair, port: Callable[..., Ended
     ended = port(old, "--mask-token-id", "512")
     assert ended.code == 3
     assert [rule for rule, _ in ended.findings("error")] == ["target-mask-range"]
+
+
+@pytest.mark.parametrize("outtype", ["bf16", "q8_0", "q4_k"])
+@pytest.mark.parametrize("dialect", ["dspark", "dflash-draft", "dspark-prism"])
+def test_there_and_back_again_loses_nothing(
+    pair: Pair, convert: Convert, port: Callable[..., Ended], dialect: str, outtype: str
+) -> None:
+    tables = ("--shared-tensors", "include" if dialect == "dspark-prism" else "omit")
+    direct = of_checkpoint(pair, convert, "direct.gguf", "--outtype", outtype, *tables)
+    there = port(direct, "--dialect", dialect, *tables)
+    assert there.code == 0, there.told
+    over = Path("out.gguf").rename("there.gguf")
+    assert read(over).kv["general.architecture"] == ("STRING", dialect.removesuffix("-prism"))
+    again = port(over, *tables)
+    assert again.code == 0, again.told
+    want, got = read(direct), read(Path("out.gguf"))
+    if dialect == "dflash-draft":  # which says what mainline takes for granted
+        assert got.kv.pop("dflash.attention.causal") == ("BOOL", False)
+    assert got == want
+    assert list(got.tensors) == list(want.tensors)
+
+
+@pytest.mark.parametrize("case", ["early", "ik", "prism"])
+def test_what_is_written_is_the_layout_as_it_is_documented(
+    pair: Pair, port: Callable[..., Ended], tmp_path: Path, case: str
+) -> None:
+    dialect = {"early": "dspark", "ik": "dflash-draft", "prism": "dspark-prism"}[case]
+    tables = ("--shared-tensors", "include" if case == "prism" else "omit")
+    plain = oracle.expected(pair.draft, pair.target, "bf16", shared=tables[1])
+    old = write_plain(replace(plain, kv=plain.kv | tokens(pair)), tmp_path / "old.gguf")
+    ended = port(old, "--dialect", dialect, *tables)
+    assert ended.code == 0, ended.told
+    want, got = LAYOUTS[case](plain), read(Path("out.gguf"))
+    assert got.tensors == want.tensors
+    # A width that is the default needs no key.
+    assert {k: v for k, v in want.kv.items() if k != "dflash-draft.rope.dimension_count"}.items() <= got.kv.items()
+
+
+def tokens(pair: Pair) -> dict[str, tuple[str, object]]:
+    return {key: value for key, value in read(pair.gguf).kv.items() if key.startswith("tokenizer.") and key != MASK}
+
+
+@pytest.mark.parametrize("dialect", ["dspark", "dspark-prism", "dflash-draft"])
+def test_a_checkpoint_becomes_the_same_in_one_step(
+    pair: Pair, convert: Convert, port: Callable[..., Ended], dialect: str
+) -> None:
+    tables = ("--shared-tensors", "include" if dialect == "dspark-prism" else "omit")
+    direct = of_checkpoint(pair, convert, "direct.gguf", "--dialect", dialect, *tables)
+    assert port(of_checkpoint(pair, convert, "mainline.gguf", *tables), "--dialect", dialect, *tables).code == 0
+    assert read(Path("out.gguf")) == read(direct)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "change", "told"),
+    [
+        ("dspark", {"dflash.attention.causal": ("BOOL", True)}, ""),
+        ("dflash-draft", {"dflash.attention.causal": ("BOOL", True)}, "causal"),
+        ("dflash-draft", {"dflash.sample_from_anchor": ("BOOL", False)}, "sample_from_anchor"),
+        ("dspark-prism", {}, "shared_tensors"),
+        ("ds4", {}, "backbone"),
+    ],
+)
+def test_what_a_layout_cannot_hold_is_refused(
+    pair: Pair, convert: Convert, port: Callable[..., Ended], dialect: str, change: dict[str, object], told: str
+) -> None:
+    file = read(of_checkpoint(pair, convert, "old.gguf"))
+    kv = {key: value for key, value in file.kv.items() if key != "dspark.sample_from_anchor"}
+    write_plain(Expected(kv | change, file.tensors), Path("old.gguf"))  # type: ignore[operator]
+    ended = port(Path("old.gguf"), "--dialect", dialect)
+    assert ended.findings("error") == ([("dialect", told)] if told else [])
+    assert ended.code == (3 if told else 0)
+
+
+def test_dry_run_writes_nothing(pair: Pair, convert: Convert, tmp_path: Path) -> None:
+    old = write_plain(prism(mainline(pair)), tmp_path / "old.gguf")
+    ended = convert(old, "--target-gguf", pair.gguf, "--dry-run", "--json", "--ctx", "4096")
+    assert ended.code == 0, ended.told
+    assert list(Path.cwd().iterdir()) == []
+    document = ended.document
+    assert document["output"] is None
+    assert document["plan"]["metadata"]["dflash.target_layers"] == mainline(pair).kv["dflash.target_layers"][1]
+    assert document["memory"]["context"] == 4096
+    assert document["memory"]["weights_total"] == sum(tensor["bytes"] for tensor in document["plan"]["tensors"])
+    assert ("layout-mask", "dspark.dspark.mask_token_id") in ended.findings("info")
+
+
+def test_default_name_and_the_source_is_not_replaced(pair: Pair, convert: Convert) -> None:
+    ended = convert(pair.draft, "--target-gguf", pair.gguf)
+    assert ended.code == 0, ended.err
+    (first,) = Path.cwd().iterdir()
+    assert convert(first, "--outtype", "q8_0").code == 0
+    assert sorted(path.name for path in Path.cwd().iterdir()) == [first.name, first.name.replace("BF16", "Q8_0")]
+    before = first.read_bytes()
+    ended = convert(first, "-o", first, "--force")
+    assert ended.code == 2
+    assert first.read_bytes() == before
+
+
+def test_a_split_file_is_ported_whole(pair: Pair, convert: Convert, port: Callable[..., Ended]) -> None:
+    direct = of_checkpoint(pair, convert, "direct.gguf")
+    ended = convert(pair.draft, "--target-gguf", pair.gguf, "-o", "parts.gguf", "--split-max-size", "300K")
+    assert ended.code == 0, ended.err
+    (first,) = Path.cwd().glob("parts-00001-of-*.gguf")
+    assert port(first).code == 0
+    assert Path("out.gguf").read_bytes() == direct.read_bytes()
+
+
+def test_what_is_told_to_people(pair: Pair, convert: Convert) -> None:
+    of_checkpoint(pair, convert, "bf16.gguf")
+    ended = convert("bf16.gguf", "--outtype", "q8_0", "-o", "q8.gguf")
+    assert ended.code == 0
+    assert "relative RMS" in ended.out
+    assert "blk.0.ffn_up.weight" in ended.out
+    assert "Memory: " in ended.out
+    assert "at 1,024 positions" in ended.out

@@ -45,7 +45,8 @@ def convert(
         Experts, typer.Option(help="Type of a mixture's experts; keep leaves FP4 as it is (MXFP4).")
     ] = "keep",
     dialect: Annotated[
-        Dialect, typer.Option(help="dflash: today's llama.cpp; dspark: its first revisions with DSpark.")
+        Dialect,
+        typer.Option(help="Layout: dflash is today's llama.cpp's, dspark that of its first revisions with DSpark."),
     ] = "dflash",
     shared_tensors: Annotated[
         SharedTensors, typer.Option(help="Embeddings and head: borrow the target's, or write the draft's.")
@@ -117,8 +118,8 @@ def convert(
         raise UsageError("--verify runs the draft with its target: give it with --target-gguf FILE.")
     if verify and dry_run:
         raise UsageError("--verify needs a written file, --dry-run writes none: leave one of them out.")
-    if verify and dialect == "dspark":
-        raise UsageError("--verify cannot run the dspark dialect, which no released llama.cpp loads: leave it out.")
+    if verify and dialect != "dflash":
+        raise UsageError(f"--verify cannot run the {dialect} dialect, which no released llama.cpp loads: leave it out.")
     if prompts is not None and not verify:
         raise UsageError("--prompts is for --verify: add it, or leave it out.")
     quantiser = None if lib is None else _quantiser(lib, outtype, experts)

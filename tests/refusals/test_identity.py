@@ -133,13 +133,19 @@ def usage(pair: Pair, convert: Convert, *args: str | Path) -> str:
 
 def test_paths_of_the_wrong_kind(pair: Pair, convert: Convert) -> None:
     target = ("--target-model-dir", pair.target)
-    assert "GGUF already" in usage(pair, convert, pair.gguf, *target)
     assert f"give its directory {pair.draft}" in usage(pair, convert, pair.shard, *target)
     assert "does not exist" in usage(pair, convert, pair.root / "no-such-thing", *target)
     assert "does not exist" in usage(pair, convert, pair.draft, "--target-model-dir", pair.root / "nothing")
     assert "does not exist" in usage(pair, convert, pair.draft, "--target-gguf", pair.root / "nothing.gguf")
     assert "--target-model-dir" in usage(pair, convert, pair.draft, "--target-gguf", pair.target)
     assert "--target-gguf" in usage(pair, convert, pair.draft, "--target-model-dir", pair.gguf)
+
+
+def test_a_targets_gguf_is_no_draft(pair: Pair, convert: Convert) -> None:
+    ended = convert(pair.gguf, "--target-model-dir", pair.target)
+    assert ended.code == 3
+    assert "complete qwen3 model" in ended.err
+    assert "give the draft" in ended.err
 
 
 def test_no_target_says_what_is_needed(pair: Pair, convert: Convert) -> None:

@@ -203,7 +203,7 @@ CASES = [
     Case(
         "include in the early dialect",
         lambda _: None,
-        (("shared-dialect", "embed_tokens.weight, lm_head.weight"),),
+        (("dialect", "token_embd.weight"), ("dialect", "output.weight")),
         ("omit",),
         ("--shared-tensors", "include", "--dialect", "dspark"),
     ),
