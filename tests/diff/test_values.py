@@ -289,6 +289,13 @@ def test_big_endian_numbers_are_not_read(tmp_path: Path) -> None:
     assert diff.meaning == () and not diff.metadata
 
 
+def test_the_same_bytes_in_another_order_are_not_the_same_numbers(tmp_path: Path) -> None:
+    file = DraftFile()
+    put(file, NAME, weights())
+    little, big = file.write(tmp_path / "a.gguf"), file.write(tmp_path / "b.gguf", order=">")
+    assert value(deep(little, big), NAME).judgement == "unread"
+
+
 def test_the_scale_beside_nvfp4_counts(tmp_path: Path) -> None:
     """NVFP4 and the same numbers in F32, with the tensor's own scale in one and multiplied in the other."""
     kind = "NVFP4"
