@@ -158,6 +158,7 @@ def _rows(
     yield "token types", _count_of(own, "types", lacks), _count_of(wanted, "types"), ("target-token-types",)
     yield "merges", _count_of(own, "merges", lacks), _count_of(wanted, "merges"), ("target-merges",)
     yield "tokenizer", _named(own, lacks), _named(wanted), ("target-tokenizer", "target-pre-tokenizer")
+    yield "chat template", _template(own, lacks), _template(wanted), ("target-chat-template",)
     yield "mask token", str(draft.mask_token_id), _mask(draft, wanted), ("target-mask-used", "target-mask-range")
     embeddings = "its own" if draft.has_token_embd else "borrowed"
     shared = ("target-quantised", "shared-differs", "target-transformed")
@@ -190,6 +191,10 @@ def _count_of(tokenizer: Tokenizer | None, what: Literal["tokens", "types", "mer
 
 def _named(tokenizer: Tokenizer | None, lacks: str = "?") -> str:
     return lacks if tokenizer is None or tokenizer.model is None else f"{tokenizer.model}, {tokenizer.pre or 'unnamed'}"
+
+
+def _template(tokenizer: Tokenizer | None, lacks: str = "?") -> str:
+    return lacks if tokenizer is None else "there" if tokenizer.template else "none"
 
 
 def _table(kind: str | None, target: Target, tied: str) -> str:

@@ -16,6 +16,7 @@ from dspark_convert.tokenizer.vocabulary import TokenType
 from dspark_convert.words import shown
 
 TOKENS, TYPES, MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "merges"))
+TEMPLATE = "tokenizer.chat_template"
 
 #: of tokens that differ, so many are told
 TOLD_TOKENS = 4
@@ -34,6 +35,7 @@ class Tokenizer:
     types: Sequence[Any]
     merges: Sequence[Any]
     special: Mapping[str, int]
+    template: str | None = None
 
 
 def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer | None:
@@ -48,6 +50,7 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer | None:
         _items(metadata, TYPES),
         _items(metadata, MERGES),
         {role: value for role, value in ids.items() if type(value) is int},
+        _text(metadata.get(TEMPLATE)),
     )
 
 
@@ -57,11 +60,13 @@ def tokenizer_of_directory(root: Path, vocab_size: int | None) -> Tokenizer | No
 
     if vocab_size is None or not (root / "tokenizer.json").is_file():
         return None
-    try:
-        result = from_directory(root, vocab_size, chat_template=False)
-    except InputError:
-        return None  # a conversion says why
-    return tokenizer_of({kv.key: kv.value for kv in result.kvs})
+    for chat_template in (True, False):  # a template that cannot be written is no reason to compare nothing
+        try:
+            result = from_directory(root, vocab_size, chat_template=chat_template)
+        except InputError:
+            continue  # a conversion says why
+        return tokenizer_of({kv.key: kv.value for kv in result.kvs})
+    return None
 
 
 def tokenizer_of_target(target: Target) -> Tokenizer | None:
@@ -138,3 +143,9 @@ def _different_splitting(own: Tokenizer, wanted: Tokenizer) -> Iterator[Finding]
             " differently, and the draft's is never used."
         )
         yield info("target-pre-tokenizer", "tokenizer.ggml.pre", message)
+    if own.template and wanted.template and own.template != wanted.template:
+        message = (
+            "the chat template is not the target's: llama-server goes by the target's, a program that asks the draft"
+            " would write its prompts otherwise."
+        )
+        yield info("target-chat-template", TEMPLATE, message, "convert again with this target, or --no-chat-template")

@@ -111,6 +111,12 @@ CASES: dict[str, tuple[Change, str, str, str]] = {
         "misfit",
     ),
     "model": (kv("target", "tokenizer.ggml.model", STRING, "llama"), "tokenizer", "target-tokenizer", "misfit"),
+    "chat template": (
+        kv("target", "tokenizer.chat_template", STRING, "{{ messages }}"),
+        "chat template",
+        "target-chat-template",
+        "note",
+    ),
     "pre": (kv("target", "tokenizer.ggml.pre", STRING, "llama3"), "tokenizer", "target-pre-tokenizer", "note"),
     "mask is eos": (
         kv("target", "tokenizer.ggml.eos_token_id", U32, 77),
