@@ -16,6 +16,7 @@ from dspark_convert.findings import Finding
 from dspark_convert.ggufio.crew import Crew
 from dspark_convert.ggufio.digests import Digest, Digests
 from dspark_convert.ggufio.types import BLOCKS
+from dspark_convert.ggufio.writeback import reserve
 from dspark_convert.jobs import TensorJob
 from dspark_convert.source.files import SourceFiles
 from dspark_convert.tensors.losses import Loss, Losses
@@ -86,6 +87,7 @@ def fill(
     for ggml_type in {job.type for job in jobs} & NEED_LIBRARY:  # none is found out before anything is written
         quantize(np.zeros((1, BLOCKS[ggml_type][0]), np.float32), ggml_type, library=library)
     _keep_freed_memory()
+    reserve(descriptor, offsets[-1] + jobs[-1].nbytes)
     first, remarks, losses = check.expect(len(jobs)), Remarks(), Losses() if measure else None
     todo = ((number, unit) for number, job in enumerate(jobs) for unit in units(job, unit_bytes))
     with SourceFiles() as files:

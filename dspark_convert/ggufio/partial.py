@@ -36,11 +36,7 @@ class Partial:
         self.descriptor = -1
 
     def create(self, nbytes: int) -> None:
-        """Make the file at its full size, without blocks.
-
-        Blocks are not reserved: that makes ext4 and tmpfs write twice, keeps btrfs from compressing, and
-        is emulated byte by byte where a file system does not know it. Raises OSError.
-        """
+        """Make the file at its full size, without blocks (``writeback.reserve`` gets them). Raises OSError."""
         while True:
             self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             with contextlib.suppress(OSError):  # a file system without locks: then nobody removes it either

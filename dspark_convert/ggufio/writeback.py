@@ -1,5 +1,6 @@
-"""Has a growing file written to the disk while it is still being made (Linux).
+"""Gives a file its blocks before it is made, and has it written to the disk while it is (Linux).
 
+To find room for each write in turn takes a quarter of all that writing costs (ext4).
 Left to itself the kernel collects a fifth of the memory in pages that are not yet written, then
 stops the writer until there are fewer, and the final fsync waits for the rest. Told early, the disk
 works all the time: measured for outputs of 1 and 2.5 GB, fsync included, 0.41 s instead of 0.66
@@ -10,6 +11,7 @@ push everything else out of the page cache.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 
 #: how much is told at a time
@@ -20,6 +22,18 @@ START_BEHIND = 16 << 20
 DROP_BEHIND = 128 << 20
 #: a smaller output stays in the page cache, from where it is probably read next
 DROP_FROM = 1 << 30
+
+_KEEP_SIZE = 1
+
+
+def reserve(descriptor: int, nbytes: int) -> None:
+    """Have the blocks of the first ``nbytes`` bytes set aside, where system and file system can.
+
+    Not with ``os.posix_fallocate``, which writes into every block where they cannot. What is not told, a
+    full disk too, comes up when it is written.
+    """
+    with contextlib.suppress(AttributeError):  # only Linux has it
+        ctypes.CDLL(None).fallocate(descriptor, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(nbytes))
 
 
 class Writeback:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from dspark_convert.ggufio import writeback
-from dspark_convert.ggufio.writeback import CHUNK_BYTES, DROP_BEHIND, DROP_FROM, START_BEHIND, Writeback
+from dspark_convert.ggufio.writeback import CHUNK_BYTES, DROP_BEHIND, DROP_FROM, START_BEHIND, Writeback, reserve
 
 STARTED = range(96, 2 * DROP_FROM, CHUNK_BYTES)
 
@@ -47,3 +48,22 @@ def test_what_takes_no_advice_is_written_all_the_same(monkeypatch: pytest.Monkey
     os.close(write)
     monkeypatch.delattr(writeback.os, "posix_fadvise")
     Writeback(-1, 0, 1).tell(0)
+
+
+def test_blocks_are_set_aside_and_nothing_else_changes(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("w+b") as file:
+        file.write(b"abc")
+        file.flush()
+        reserve(file.fileno(), 1 << 20)
+        assert os.fstat(file.fileno()).st_blocks * 512 >= 1 << 20
+        assert (tmp_path / "x").read_bytes() == b"abc"
+
+
+def test_what_has_no_blocks_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    reserve(write, 1 << 20)  # ESPIPE
+    os.close(read)
+    os.close(write)
+    reserve(-1, 1 << 20)  # EBADF
+    monkeypatch.setattr(writeback.ctypes, "CDLL", lambda _: object())  # another system
+    reserve(-1, 1 << 20)
