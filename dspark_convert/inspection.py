@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding
+from dspark_convert.memory import Memory, estimate
 
 if TYPE_CHECKING:
     from dspark_convert.ggufio.reader import GGUFFile
@@ -46,6 +47,14 @@ class Inspection:
     metadata: Mapping[str, Any]
     tensors: tuple[TensorRow, ...]
     findings: tuple[Finding, ...]
+    context: int | None = None
+
+    @property
+    def memory(self) -> Memory | None:
+        """What the draft takes at ``context`` positions; None where that is not known."""
+        if self.draft is None or not self.tensors:
+            return None
+        return estimate(self.draft, ((row.type, row.nbytes) for row in self.tensors), self.context)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -64,6 +73,7 @@ class Inspection:
                 for row in self.tensors
             ],
             "findings": [finding.to_json() for finding in self.findings],
+            "memory": memory.to_json() if (memory := self.memory) else None,
         }
 
 
@@ -88,8 +98,9 @@ def inspect_file(
         return _of_file(file, beside, deep=deep, advance=advance)
 
 
-def inspect_hub_file(repository: Repository, name: str, sink: Sink) -> Inspection:
-    """Inspect a GGUF on the hub by its first megabytes; raises as ``inspect_file`` and ``fetch_gguf`` do."""
+def inspect_hub_file(repository: Repository, name: str, sink: Sink, target: Path | None = None) -> Inspection:
+    """Inspect a GGUF on the hub by its first megabytes; ``target`` and what is raised as in ``inspect_file``, and
+    as in ``fetch_gguf``."""
     from dspark_convert.ggufio.reader import open_gguf
     from dspark_convert.ggufio.remote import fetch_gguf
 
@@ -97,7 +108,11 @@ def inspect_hub_file(repository: Repository, name: str, sink: Sink) -> Inspectio
     file = open_gguf(fetched.path, fetched.sizes)
     spelled = f"{repository.id.repo}:{name}"
     try:
-        inspection = _of_file(file)
+        if target is None:
+            inspection = _of_file(file)
+        else:
+            with open_gguf(target) as beside:
+                inspection = _of_file(file, beside)
     except InputError as fault:  # where it lies here says nothing to anyone
         raise InputError(str(fault).replace(str(fetched.path), spelled), findings=fault.findings) from None
     return replace(inspection, path=Path(spelled), container=inspection.container | {"read": fetched.read})

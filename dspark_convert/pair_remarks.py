@@ -108,12 +108,16 @@ def _borrowed(draft: Draft, target: Target) -> Iterator[Finding]:
 
 
 def _name(names: Sequence[str], target: Target) -> Iterator[Finding]:
-    """Nothing else ties a draft to one of two models of the same shape."""
-    theirs = [target.provenance.name, target.provenance.repo or "", *target.other_names]
-    own, wanted = ({_plain(name) for name in of} - {""} for of in (names, theirs))
-    if own and wanted and not any(a in b or b in a for a in own for b in wanted):
-        message = f"the draft was made for {shown(names[0])}, and the target calls itself {shown(theirs[0])}."
-        yield warning("target-name", "dspark.target.name", message, "see that it is the same model, or made from it")
+    """Nothing else ties a draft to one of two models of the same shape.
+
+    A repository's name was looked up by somebody; another name may be that of a directory on some disk.
+    """
+    stated = [*((target.provenance.repo,) if target.provenance.repo else ()), *target.other_names]
+    own, theirs = ({_plain(name) for name in of} - {""} for of in (names, [*stated, target.provenance.name]))
+    if own and stated and not any(a in b or b in a for a in own for b in theirs):
+        tell = warning if any("/" in name for name in names) else info
+        message = f"the draft was made for {shown(names[0])}, and the target calls itself {shown(stated[0])}."
+        yield tell("target-name", "dspark.target.name", message, "see that it is the same model, or made from it")
 
 
 def _plain(name: str) -> str:

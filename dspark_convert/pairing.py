@@ -35,7 +35,8 @@ def inspect_elsewhere(
 
     repository, file = find_gguf(*named, sink)
     if file is not None:
-        return pair_file(inspect_hub_file(repository, file, sink), target)
+        beside = target.path if target is not None and target.is_gguf else None
+        return pair_file(inspect_hub_file(repository, file, sink, beside), target)
     survey = survey_at(repository, needed_tensors, sink)
     root = survey.directory or repository.cache.snapshot
     return pair_plan(Path(str(repository.id)), plan_for_survey(survey, target), target, root)
@@ -57,7 +58,10 @@ def pair_plan(path: Path, plan: Plan, target: Target | None, root: Path) -> tupl
     inspection = inspect_plan(path, plan)
     if target is None:
         return inspection, None
-    draft, wanted = plan.draft, tokenizer_of_target(target)
+    draft = plan.draft
+    # A whole plan holds the target's tokenizer already, and a large one takes a while to read.
+    written = "tokenizer.ggml.tokens" in inspection.metadata
+    wanted = tokenizer_of(inspection.metadata) if written else tokenizer_of_target(target)
     own = tokenizer_of_directory(root, target.vocab_size)
     names = [name] if (name := _base_model(root)) else []
     found = []

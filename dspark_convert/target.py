@@ -26,7 +26,7 @@ class Target:
     ``transforms``: metadata keys that say its embeddings are stored transformed; ``damage``: what
     is wrong with its file, though what is needed of it could be read; ``table_rows``: of its
     embeddings; ``embeddings_type`` and ``head_type``: how a GGUF stores them, or how a checkpoint
-    says that it is quantised; ``other_names``: of the models that it says it was made from;
+    says that it is quantised; ``other_names``: that a GGUF gives itself and the model it was made from;
     ``limits``: sizes with which llama.cpp does not run it; ``label``: how the user named a model on the hub.
     """
 
@@ -144,7 +144,7 @@ def open_target_gguf(path: Path, sizes: Mapping[str, int] | None = None) -> Targ
         url = metadata.get("general.source.huggingface.repository")
         table = gguf.tensor("token_embd.weight")
         head = gguf.tensor("output.weight") or table
-        bases = (f"general.base_model.0.{part}" for part in ("name", "repo_url"))
+        names = ("general.name", "general.base_model.0.name", "general.base_model.0.repo_url")
         scaling = metadata.get(f"{architecture}.rope.scaling.type")
         return Target(
             path=path,
@@ -168,6 +168,6 @@ def open_target_gguf(path: Path, sizes: Mapping[str, int] | None = None) -> Targ
             head_type=head.type_name if head else None,
             rope_scaling=_scaling({"type": scaling}),
             hyper_connections=_size(metadata.get(f"{architecture}.hyper_connection.count")),
-            other_names=tuple(name for key in bases if isinstance(name := metadata.get(key), str)),
+            other_names=tuple(name for key in names if isinstance(name := metadata.get(key), str)),
             limits=tuple(judge_limits(architecture, metadata)),
         )

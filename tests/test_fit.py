@@ -162,7 +162,7 @@ CASES: dict[str, tuple[Change, str, str, str]] = {
         kv("draft", "general.base_model.0.name", STRING, "Other 8B"),
         "target",
         "target-name",
-        "remark",
+        "note",
     ),
 }
 
@@ -192,6 +192,14 @@ def test_first_tokens_that_differ_are_told_and_made_safe(tmp_path: Path) -> None
 @pytest.mark.parametrize("stated", ["acme/Tiny-7B", "tiny_7b", "Tiny-7B-Instruct", "https://hub/acme/Tiny-7B/"])
 def test_names_that_agree(stated: str, tmp_path: Path) -> None:
     assert judged(tmp_path, kv("draft", "dspark.target.name", STRING, stated))[1] == []
+
+
+def test_a_target_that_gives_itself_no_name_is_not_held_to_its_files(tmp_path: Path) -> None:
+    def change(draft: DraftFile, target: TargetFile) -> None:
+        draft.kv["dspark.target.name"] = (STRING, "acme/Other-8B", None)
+        del target.kv["general.name"]
+
+    assert judged(tmp_path, change)[1] == []
 
 
 def test_sections_that_follow_the_text_axis(tmp_path: Path) -> None:

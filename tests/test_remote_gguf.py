@@ -265,3 +265,16 @@ def test_a_draft_in_place_of_a_target_on_the_hub(hub: HubPlace, inspect: Convert
     ended = inspect("dspark-tiny.gguf", "--target", REPO)
     assert (ended.code, ended.out, ended.err.count("\n")) == (3, "", 1)
     assert f"the target {REPO} is itself a draft (dflash)" in ended.err
+
+
+def test_a_layout_that_leaves_its_sizes_to_the_target(hub: HubPlace, inspect: Convert, tmp_path: Path) -> None:
+    from tests.ggufio.layout_files import ds4, ds4_target
+
+    hub.server.files = {
+        "old.gguf": ds4().write(tmp_path / "old.gguf").read_bytes(),
+        "target.gguf": ds4_target(tmp_path / "target.gguf").read_bytes(),
+    }
+    alone = inspect(f"{REPO}:old.gguf", "--target", tmp_path / "target.gguf", "--json").document
+    assert (alone["dialect"], alone["draft"] is None) == ("ds4", False)
+    remote = inspect(f"{REPO}:old.gguf", "--target", f"{REPO}:target.gguf", "--json").document
+    assert remote["pair"]["fields"] == alone["pair"]["fields"]
