@@ -77,9 +77,10 @@ def _typical(block: Block, got: NDArray[Any], first: int) -> float:
 def _differences(block: Block, got: NDArray[Any], first: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """[slots, vocabulary], and the deviation of each slot's logits; NaN and infinities count as far apart."""
     want = block.logits[first : first + len(got)]
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(got[: len(want)].astype(want.dtype) - want)
-        deviation = np.maximum(np.nan_to_num(want.std(1)), 1e-30)
+    ours = got[: len(want)].astype(want.dtype)
+    finite = np.isfinite(want)  # a reduced vocabulary leaves -inf on the others
+    apart = np.where(finite, np.abs(ours - np.where(finite, want, 0.0)), np.where(ours == want, 0.0, np.inf))
+    deviation = np.maximum(want.std(1, where=finite), 1e-30)
     return np.nan_to_num(apart, nan=1e9, posinf=1e9), deviation
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: blocks that no choice of experts explains, before the search for one is given up
 MAX_UNEXPLAINED = 3
+#: the share of blocks that may have tipped over in more than what is followed: two choices of one token, say
+MAX_TIPPED = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Comparison:
     """``blocks`` compared; ``confidence_max_abs`` is None if one side has no confidence.
 
     ``middle``: half of the blocks differ by no more, over their own deviation. In ``followed`` blocks llama.cpp
-    took another expert of two that were at most ``margin`` apart (``choices``).
+    took another expert of two that were at most ``margin`` apart (``choices``). ``tipped`` blocks, too few to judge by,
+    are further away than the tolerance, and experts are as near in them: the other figures leave them out.
     """
 
     blocks: int
@@ -72,6 +75,7 @@ class Comparison:
     middle: float = 0.0
     followed: int = 0
     margin: float = 0.0
+    tipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -105,20 +109,43 @@ class _Tally:
         return Position(number, self.max_abs, relative, self.agree / max(self.blocks, 1))
 
 
-class _Sum:
-    """Everything that one reference's comparison adds up."""
+class _Figures:
+    """What a set of blocks adds up to."""
 
     def __init__(self, proposals: int) -> None:
         self.tallies = [_Tally() for _ in range(proposals)]
         self.confidence: float | None = None
+
+    def add(self, block: Block, recording: Recording, index: int, first: int) -> None:
+        for tally, ours, theirs in zip(self.tallies, recording.logits[index], block.logits[first:], strict=False):
+            tally.add(ours.astype(theirs.dtype), theirs)
+        if block.confidence is not None and recording.confidences.size:
+            apart = _apart(recording.confidences[index], block.confidence[first:])
+            self.confidence = max(self.confidence or 0.0, apart)
+
+
+class _Sum:
+    """Everything that one reference's comparison adds up: all blocks, and those that did not tip over."""
+
+    def __init__(self, proposals: int) -> None:
+        self.all, self.steady = _Figures(proposals), _Figures(proposals)
         self.furthest: list[float] = []
-        self.followed = self.unexplained = 0
+        self.tipped = self.followed = self.unexplained = 0
         self.margin = 0.0
 
+    @property
+    def lost(self) -> bool:
+        """Too many blocks cannot be explained for a search in more of them."""
+        return self.unexplained > MAX_UNEXPLAINED + MAX_TIPPED * len(self.furthest)
+
     def comparison(self) -> Comparison:
-        positions = tuple(tally.position(i) for i, tally in enumerate(self.tallies) if tally.blocks)
+        few = self.tipped <= MAX_TIPPED * len(self.furthest)
+        judged = self.steady if few else self.all
+        positions = tuple(tally.position(i) for i, tally in enumerate(judged.tallies) if tally.blocks)
         middle = float(np.median(self.furthest)) if self.furthest else 0.0
-        return Comparison(len(self.furthest), positions, self.confidence, middle, self.followed, self.margin)
+        tipped = self.tipped if few else 0
+        blocks = len(self.furthest)
+        return Comparison(blocks, positions, judged.confidence, middle, self.followed, self.margin, tipped)
 
 
 def compare_blocks(
@@ -134,18 +161,18 @@ def compare_blocks(
     for recording in recordings:
         for index, position in enumerate(recording.positions.tolist()):
             features = recording.features(facts.taps, position)
-            chosen = _fit(recording.slots[index].tolist(), facts.slots, facts.mask_token_id)
+            chosen = fit_slots(recording.slots[index].tolist(), facts.slots, facts.mask_token_id)
             anchor, got = int(recording.anchors[index]), recording.logits[index]
             for number, (found, reference) in enumerate(zip(sums, references, strict=True)):
                 compute = partial(reference.block, features, anchor, chosen)
                 block = compute(()) if number else _follow(found, compute, got, tolerance, facts.first_slot)
-                _add(found, block, recording, index, facts.first_slot)
+                _add(found, block, recording, index, facts.first_slot, tolerance)
     return [found.comparison() for found in sums]
 
 
 def _follow(found: _Sum, compute: Compute, got: NDArray[Any], tolerance: Tolerance, first: int) -> Block:
     """The block with the choices that explain it; where too many cannot be explained, none is tried any more."""
-    if found.unexplained == MAX_UNEXPLAINED:
+    if found.lost:
         return compute(())
     followed = follow_choices(compute, got, first, tolerance)
     found.followed += followed.swaps > 0
@@ -154,13 +181,15 @@ def _follow(found: _Sum, compute: Compute, got: NDArray[Any], tolerance: Toleran
     return followed.block
 
 
-def _add(found: _Sum, block: Block, recording: Recording, index: int, first: int) -> None:
-    found.furthest.append(furthest(block, recording.logits[index], first))
-    for tally, ours, theirs in zip(found.tallies, recording.logits[index], block.logits[first:], strict=False):
-        tally.add(ours.astype(theirs.dtype), theirs)
-    if block.confidence is not None and recording.confidences.size:
-        apart = _apart(recording.confidences[index], block.confidence[first:])
-        found.confidence = max(found.confidence or 0.0, apart)
+def _add(found: _Sum, block: Block, recording: Recording, index: int, first: int, tolerance: Tolerance) -> None:
+    far = furthest(block, recording.logits[index], first)
+    found.furthest.append(far)
+    found.all.add(block, recording, index, first)
+    near = block.margins is not None and bool((block.margins < tolerance.margin).any())
+    if far > tolerance.logits and near:
+        found.tipped += 1
+    else:
+        found.steady.add(block, recording, index, first)
 
 
 def compare_features(
@@ -215,6 +244,6 @@ def _apart(got: NDArray[Any], want: NDArray[Any]) -> float:
     return float(apart) if np.isfinite(apart) else float("inf")
 
 
-def _fit(chosen: list[int], slots: int, filler: int) -> list[int]:
+def fit_slots(chosen: list[int], slots: int, filler: int) -> list[int]:
     """``chosen`` cut or filled to ``slots``; a filled slot lies behind every one that is compared."""
     return [*chosen[:slots], *[filler] * (slots - len(chosen))]

@@ -49,6 +49,7 @@ class Parity:
             **held.to_json(),
             "middle": held.middle,
             "followed": {"blocks": held.followed, "margin": held.margin},
+            "tipped": held.tipped,
             "confidence_tolerance": self.tolerance.confidence,
             "features": [asdict(feature) for feature in self.features],
             "unrounded": self.unrounded.to_json() if self.unrounded else None,
@@ -132,6 +133,8 @@ def _judge_logits(parity: Parity, held: Comparison) -> Check:
         text += f", half of them to within {held.middle:.2g}"
     if held.followed:
         text += f", {held.followed} with another expert where two were as good as equal (by up to {held.margin:.2g})"
+    if held.tipped:
+        text += f", and {held.tipped} left out that are further away, where more than one such choice may have tipped"
     if parity.unrounded:
         cost = max(position.relative for position in parity.unrounded.positions)
         text += f", {cost:.2g} from what it is without the file's rounding"

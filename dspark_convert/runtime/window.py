@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dspark_convert.runtime.choices import furthest
+from dspark_convert.runtime.parity import fit_slots
 from dspark_convert.runtime.recording import Recording
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def window_note(
     by_definition, costs = load(), []
     for recording, index in places[:: -(-len(places) // MEASURED)]:
         position, anchor = int(recording.positions[index]), int(recording.anchors[index])
-        features, chosen = recording.features(facts.taps, position), recording.slots[index].tolist()
+        features = recording.features(facts.taps, position)
+        chosen = fit_slots(recording.slots[index].tolist(), facts.slots, facts.mask_token_id)
         own = reference.block(features, anchor, chosen)
         costs.append(furthest(own, by_definition.block(features, anchor, chosen).logits, 0))
     return (

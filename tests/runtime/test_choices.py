@@ -88,3 +88,12 @@ def test_all_experts_taken_leave_no_choice(tmp_path: Path) -> None:
     block = every.block(np.zeros((2, 3 * 192)), 11, CHOSEN)
     assert block.margins is not None
     assert np.isinf(block.margins).all()
+
+
+def test_infinities_on_both_sides_agree(compute: partial[Block]) -> None:
+    block = compute(())
+    logits = block.logits.copy()
+    logits[:, 3] = -np.inf
+    reduced = Block(logits, block.confidence)
+    assert furthest(reduced, logits, 0) == 0
+    assert furthest(reduced, block.logits, 0) > 1e6

@@ -69,6 +69,7 @@ def test_experts_in_mxfp4(pair: StagePair, outtype: str) -> None:
     assert report.parity is not None
     assert report.parity.held is not None
     assert report.parity.held.middle < 2e-5
+    assert report.parity.held.tipped == 0
     (note,) = report.to_json()["parity"]["notes"]
     assert "slot k sees k + 1 target positions fewer" in note
     assert "blocks reach beyond the window" in note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -55,3 +56,10 @@ def test_beyond_it_the_cost_is_told(checkpoint: Path) -> None:
 
 def test_a_few_blocks_tell(checkpoint: Path) -> None:
     assert "9 blocks reach beyond the window, and in 3 of them" in note(checkpoint, *range(20, 29))
+
+
+def test_a_file_of_another_block_size(checkpoint: Path) -> None:
+    short = recording(20)
+    short = replace(short, slots=short.slots[:, :4], logits=short.logits[:, :4])
+    own = Reference.load(checkpoint, window_by_distance=True)
+    assert "1 blocks reach" in window_note([short], WINDOW, own, partial(Reference.load, checkpoint))
