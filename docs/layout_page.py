@@ -62,6 +62,8 @@ def _section(layout: Layout) -> Iterator[str]:
         yield "Widths are those of the tensors; what the target decides is read from it, or taken as published.\n"
     yield from _keys(layout)
     yield from _names(layout)
+    for pattern, kinds in layout.types:
+        yield f"`{pattern}`, by mainline's names, may be {', '.join(kind.name for kind in kinds)}.\n"
     for rule in layout.unportable:
         yield f"Mainline cannot run it {_when(rule)}: {rule.reason}.\n"
     if layout.unwritten:

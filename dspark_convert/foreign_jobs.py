@@ -14,8 +14,8 @@ from dspark_convert.jobs import TensorJob
 from dspark_convert.policy import fitting
 from dspark_convert.words import listed
 
-#: the matrices at a draft's end, for which some engines have few types
-HEADS = ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight")
+#: ends the names of the matrices that are most of a draft with experts
+EXPERTS = "_exps.weight"
 
 #: names shown of a list
 SHOWN_NAMES = 4
@@ -33,16 +33,23 @@ def jobs_in_dialect(dialect: str, draft: Draft, jobs: Sequence[TensorJob]) -> tu
         title = layout.title.partition(" (")[0]
         message = f"{title} is not written: it has no place for {listed(homeless, SHOWN_NAMES)}."
         findings.append(error("dialect", homeless[0], message, WITH_MAINLINE))
-    made = []
-    changed = []
+    made, changed, refused = [], [], []
     for job in jobs:
-        kind = job.type
-        if layout.head_types and job.name in HEADS and kind not in layout.head_types:
+        kind, takes = job.type, layout.takes(job.name)
+        if takes and kind not in takes:
+            # Wider without loss, or as fine as the layout has them; experts are too much to choose for.
             kind = GGMLType.F32 if kind is GGMLType.BF16 else fitting(GGMLType.Q8_0, job.shape[0])
-            changed.append(f"{job.name} ({job.type.name}) is {kind.name}")
+            if job.name.endswith(EXPERTS) or kind not in takes:
+                refused.append(job)
+            else:
+                changed.append(f"{job.name} ({job.type.name}) is {kind.name}")
         made.append(replace(job, name=names[job.name] or job.name, type=kind))
     if changed:
-        takes = ", ".join(kind.name for kind in layout.head_types)
-        message = f"{layout.runs_on} takes {takes} only: {listed(changed, SHOWN_NAMES)}."
+        message = f"{layout.runs_on} does not take all types: {listed(changed, SHOWN_NAMES)}."
         findings.append(info("layout-types", changed[0].split(" ", 1)[0], message))
+    if refused:
+        told = [f"{job.name} ({job.type.name})" for job in refused]
+        types = ", ".join(kind.name for kind in layout.takes(refused[0].name))
+        message = f"{layout.runs_on} takes {types} only: {listed(told, SHOWN_NAMES)}."
+        findings.append(error("layout-types", refused[0].name, message, "choose another type: --experts or --outtype"))
     return made, findings

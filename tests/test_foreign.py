@@ -11,10 +11,12 @@ import pytest
 from dspark_convert.draft import Draft, Rope
 from dspark_convert.errors import InputError
 from dspark_convert.foreign import in_dialect, judge_dialect, keys_for
+from dspark_convert.foreign_jobs import jobs_in_dialect
 from dspark_convert.ggufio.dialects import read_draft
 from dspark_convert.ggufio.layouts import dialect_name, layouts
 from dspark_convert.ggufio.reader import open_gguf
-from dspark_convert.ggufio.types import KV, ValueType
+from dspark_convert.ggufio.types import KV, GGMLType, ValueType
+from dspark_convert.jobs import TensorJob
 from dspark_convert.metadata import runtime
 from tests.draft_file import F32, DraftFile
 from tests.ggufio.layout_files import (
@@ -177,3 +179,33 @@ def test_layouts_that_are_never_written_say_why(tmp_path: Path) -> None:
         if layout.name not in written:
             (finding,) = judge_dialect(layout.name, draft)
             assert finding.where == "layout"
+
+
+def test_ds4_gets_the_types_that_it_takes(tmp_path: Path) -> None:
+    """Its loader's lists: matrices F32, F16 or Q8_0, experts of some quants, mixing F32 or F16."""
+    draft = meaning(plain_stages(), tmp_path / "mainline.gguf")
+    jobs = [
+        TensorJob("blk.0.ffn_gate_inp.weight", GGMLType.BF16, (64, 4), ()),
+        TensorJob("markov_w1.weight", GGMLType.Q5_0, (32, 96), ()),
+        TensorJob("conf_proj.weight", GGMLType.BF16, (96, 1), ()),
+        TensorJob("blk.0.attn_kv.weight", GGMLType.Q8_0, (64, 32), ()),
+        TensorJob("blk.2.ffn_up_exps.weight", GGMLType.MXFP4, (64, 32, 4), ()),
+    ]
+    made, found = jobs_in_dialect("ds4", draft, jobs)
+    assert [(job.name, job.type.name) for job in made] == [
+        ("mtp.0.ffn_gate_inp.weight", "F32"),
+        ("mtp.2.markov_head.markov_w1.weight", "Q8_0"),
+        ("mtp.2.confidence_head.proj.weight", "F32"),
+        ("mtp.0.attn_kv.weight", "Q8_0"),
+        ("mtp.2.ffn_up_exps.weight", "MXFP4"),
+    ]
+    assert [(finding.rule, finding.severity) for finding in found] == [("layout-types", "info")]
+
+
+@pytest.mark.parametrize("kind", [GGMLType.BF16, GGMLType.Q5_K, GGMLType.NVFP4])
+def test_experts_of_types_that_ds4_has_not_are_refused(tmp_path: Path, kind: GGMLType) -> None:
+    draft = meaning(plain_stages(), tmp_path / "mainline.gguf")
+    jobs = [TensorJob("blk.1.ffn_down_exps.weight", kind, (256, 64, 4), ())]
+    _, found = jobs_in_dialect("ds4", draft, jobs)
+    assert [(f.rule, f.severity, f.where) for f in found] == [("layout-types", "error", "blk.1.ffn_down_exps.weight")]
+    assert jobs_in_dialect("dflash", draft, jobs) == (jobs, [])

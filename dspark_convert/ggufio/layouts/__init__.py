@@ -37,10 +37,10 @@ tables in both directions. Their parts:
     key ``unless_equals``, or one of ``tensors`` is there; without any of them, every draft.
 ``unreadable``, ``unwritten``
     why the layout is only named, and why it is not written.
-``[expresses]``, ``[[write]]``, ``omits``, ``head_types``
+``[expresses]``, ``[[write]]``, ``omits``, ``types``
     for writing (``dspark_convert.foreign``): which drafts it can hold, the keys it has beside those
-    above, mainline's keys that it has no word for, and the types in which it takes the matrices at
-    the draft's end.
+    above, mainline's keys that it has no word for, and patterns of mainline's tensors with the types
+    that its engine takes them in (the first that fits).
 """
 
 from __future__ import annotations

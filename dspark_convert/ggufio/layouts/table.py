@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -97,7 +98,7 @@ class Layout:
     omits: tuple[str, ...]
     tensors: tuple[tuple[str, str], ...]
     absent: tuple[str, ...]
-    head_types: tuple[GGMLType, ...]
+    types: tuple[tuple[str, tuple[GGMLType, ...]], ...]
     unportable: tuple[Unportable, ...]
     expresses: Expresses
     write: tuple[Write, ...]
@@ -106,6 +107,10 @@ class Layout:
     def is_mainline(self) -> bool:
         """Whether its keys and names are mainline's, however much of the rest is missing."""
         return self.name == "dflash"
+
+    def takes(self, name: str) -> tuple[GGMLType, ...]:
+        """The types in which mainline's tensor ``name`` may be here; none at all: any."""
+        return next((kinds for pattern, kinds in self.types if fnmatchcase(name, pattern)), ())
 
 
 @cache
@@ -146,7 +151,7 @@ def _load(name: str) -> Layout:
         omits=tuple(table.get("omits", ())),
         tensors=tuple((theirs, mainline) for theirs, mainline in table.get("tensors", ())),
         absent=tuple(table.get("absent", ())),
-        head_types=tuple(GGMLType[kind] for kind in table.get("head_types", ())),
+        types=tuple((pattern, tuple(GGMLType[kind] for kind in kinds)) for pattern, kinds in table.get("types", ())),
         unportable=tuple(Unportable(**_tuples(entry)) for entry in table.get("unportable", ())),
         expresses=Expresses(**_tuples(table.get("expresses", {}))),
         write=tuple(Write(**{**entry, "type": ValueType[entry["type"]]}) for entry in table.get("write", ())),
