@@ -48,10 +48,11 @@ def find_parts(file: GGUFFile, sizes: Mapping[str, int] | None = None) -> tuple[
         names = ", ".join(missing[:TOLD_NAMES]) + (", …" if len(missing) > TOLD_NAMES else "")
         message = f"{len(missing)} of its {count} parts are missing: {names}."
         found.append(error(RULE, COUNT_KEY, message, "put all parts into one directory"))
+    absent = set(missing)  # of up to 65,534 parts
     parts: list[GGUFFile] = []
     try:
         for index, path in enumerate(paths[1:], 1):
-            if path.name not in missing:
+            if path.name not in absent:
                 parts.append(GGUFFile(path, (sizes or {}).get(path.name)))
                 found += [*parts[-1].findings, *_misplaced(file, parts[-1], index, count)]
     except BaseException:

@@ -6,7 +6,6 @@ where it went wrong; what can be read although llama.cpp would refuse it is a fi
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ from dspark_convert.findings import FewOfEach, Finding, error, warning
 from dspark_convert.ggufio import cursor as limits
 from dspark_convert.ggufio.cursor import Cursor
 from dspark_convert.ggufio.layout import check_layout
-from dspark_convert.ggufio.sniff import require_gguf
+from dspark_convert.ggufio.sniff import map_file, require_gguf
 from dspark_convert.ggufio.texts import check_text
 from dspark_convert.ggufio.types import (
     BLOCKS,
@@ -85,8 +84,7 @@ class GGUFFile:
         self.size = max(require_gguf(path), size or 0)
         self._others: tuple[GGUFFile, ...] = ()
         self.findings: tuple[Finding, ...] = ()
-        with path.open("rb") as stream:
-            self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        self._map = map_file(path)
         self._view = memoryview(self._map)
         try:
             self._parse()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import stat
 from pathlib import Path
 
@@ -73,3 +74,14 @@ def require_gguf(path: Path) -> int:
     if foreign:
         raise InputError(f"{path} {foreign}.")
     return status.st_size
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """The bytes of a file that ``require_gguf`` has seen; raises as it does."""
+    try:
+        with path.open("rb") as stream:
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as fault:
+        raise EnvironmentFault(f"{path} cannot be read: {fault.strerror}.") from fault
+    except ValueError:  # of a file that was emptied since
+        raise InputError(f"{path} {describe_foreign(b'')}.") from None
