@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 #: checks of the run that a reference adds
 RUN_CHECKS = ("features", "parity", "confidence")
 
+#: why there is no parity of a large draft whose experts were quantised again
+LARGE = (
+    "the experts of a draft this large are not kept in memory as the file rounds them; convert with --experts keep,"
+    " which changes none, and validate that"
+)
+
 #: begins the names of the draft within a DeepSeek-V4 checkpoint
 STAGES = "mtp."
 
@@ -184,6 +190,8 @@ class Proof:
         )
         if any(tap not in self._offered for tap in self.facts.taps):
             return judge_parity(parity, "the target does not offer the layers that the checkpoint taps"), parity
+        if self._values.unkept:
+            return judge_parity(parity, LARGE), parity
         try:
             blocks = self._with_progress(recordings, on_phase)
             held, *unrounded = compare_blocks(blocks, self._references(), parity.tolerance)

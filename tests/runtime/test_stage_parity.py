@@ -95,3 +95,27 @@ def test_another_rotation_shows_at_every_position(pair: StagePair) -> None:
     assert report.parity is not None
     assert report.parity.held is not None
     assert all(position.relative > 0.1 for position in report.parity.held.positions)
+
+
+def test_experts_of_a_large_draft_that_the_file_rounds_are_not_compared_with_unrounded_ones(
+    pair: StagePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left out of the comparison may not pass for equal, nor fail as if it were wrong."""
+    monkeypatch.setattr("dspark_convert.runtime.values.SMALL", 1)
+    kept = run(pair, pair.written("kept", lambda _want: None))
+    assert statuses(kept)["parity"] == "pass"
+    rounded = run(pair, pair.written("rounded", round_experts))
+    (parity,) = (check for check in rounded.checks if check.name == "parity")
+    assert parity.status == "fail"
+    assert parity.detail.startswith("nothing was compared: the experts of a draft this large are not kept")
+    assert "--experts keep" in parity.detail
+
+
+def round_experts(want: Expected) -> None:
+    widen_experts(want)
+    for name, (kind, shape, data) in list(want.tensors.items()):
+        if "_exps." in name:
+            values = np.frombuffer(data, np.float32).reshape(*reversed(shape))
+            packed = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q4_0)
+            want.tensors[name] = ("Q4_0", shape, packed.tobytes())
+            assert kind == "F32"
