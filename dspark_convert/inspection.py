@@ -105,9 +105,9 @@ def inspect_hub_file(repository: Repository, name: str, sink: Sink, target: Path
     from dspark_convert.ggufio.remote import fetch_gguf
 
     fetched = fetch_gguf(repository, name, sink.note)
-    file = open_gguf(fetched.path, fetched.sizes)
     spelled = f"{repository.id.repo}:{name}"
     try:
+        file = open_gguf(fetched.path, fetched.sizes)
         if target is None:
             inspection = _of_file(file)
         else:

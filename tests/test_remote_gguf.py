@@ -170,6 +170,9 @@ def test_a_split_target_is_read_by_all_its_headers(hub: HubPlace, inspect: Conve
         data = part.write(tmp_path / "part.gguf").read_bytes()
         hub.server.files[f"q/Tiny-{number + 1:05d}-of-00002.gguf"] = data
     draft = fitting_draft().write(tmp_path / "cwd" / "draft.gguf")
+    later = inspect(f"{REPO}:q/Tiny-00002-of-00002.gguf")
+    assert (later.code, later.err.count("\n")) == (3, 1)
+    assert f"{REPO}:q/Tiny-00002-of-00002.gguf is one of 2 parts" in later.err
     ended = inspect(draft, "--target", REPO, "--json")
     assert (ended.code, ended.document["pair"]["verdict"]) == (0, "fits")
     assert [f["target"] for f in ended.document["pair"]["fields"] if f["field"] == "head"] == ["F16, head apart"]
