@@ -133,6 +133,13 @@ def test_a_target_that_says_otherwise_counts(tmp_path: Path) -> None:
     assert (draft.deepseek4.expert_weights_scale, draft.deepseek4.n_expert_used) == (2.5, 7)
 
 
+def test_sizes_of_another_model_are_not_taken(tmp_path: Path) -> None:
+    draft, findings = read(ds4(), tmp_path / "dspark-x.gguf", plain().write(tmp_path / "target.gguf"))[1:]
+    assert draft is None
+    (finding,) = (finding for finding in findings if finding.rule == "layout-sizes")
+    assert finding.message.startswith("the target does not state context_length, rope.freq_base")
+
+
 #: file, key that is changed, its new entry (None: gone), the rule that has to fire there
 BROKEN: list[tuple[Callable[[], DraftFile], str, tuple[int, object, int | None] | None, str]] = [
     (prism, "dspark.dspark.mask_token_id", None, "key-missing"),

@@ -35,6 +35,9 @@ INHERITED: dict[str, ValueType] = {
     "hyper_connection.epsilon": ValueType.FLOAT32,
 }
 
+#: architectures whose stages these are; another target's values would be another model's
+TARGETS = ("deepseek4", "deepseek41")
+
 #: the configs of all published DeepSeek-V4 and V4.1
 COMMON: dict[str, float | bool] = {
     "context_length": 1_048_576,
@@ -119,9 +122,10 @@ def _widths(shapes: Shapes) -> Iterator[tuple[str, int]]:
 
 def _of_target(target: GGUFFile, name: str, kind: ValueType) -> float | bool | None:
     """The target's own value; of a list with one item a layer the last, where the stages follow."""
-    key = f"{target.metadata.get('general.architecture')}.{name}"
+    architecture = target.metadata.get("general.architecture")
+    key = f"{architecture}.{name}"
     entry = target.metadata.entries.get(key)
-    if entry is None:
+    if architecture not in TARGETS or entry is None:
         return None
     if entry.array is None:
         value: float | bool = target.metadata[key]
