@@ -73,8 +73,9 @@ def encode_header(metadata: Sequence[KV], tensors: Sequence[TensorInfo]) -> tupl
         offsets.append(end)
         parts.append(_tensor_info(tensor, end))
         end += padded(tensor.nbytes, alignment)
-    header = b"".join(parts)
-    return header.ljust(padded(len(header), alignment), b"\0"), offsets
+    nbytes = sum(map(len, parts))
+    parts.append(bytes(padded(nbytes, alignment) - nbytes))
+    return b"".join(parts), offsets
 
 
 def alignment_of(metadata: Sequence[KV]) -> int:

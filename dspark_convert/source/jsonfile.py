@@ -101,11 +101,11 @@ def read_bytes(path: Path, *, limit: int = MAX_JSON_BYTES) -> bytes:
             raise InputError(f"{path} is no regular file; fetch the checkpoint again.")
         if size > limit:
             raise InputError(f"{path} has {size} bytes; a JSON file of its kind has at most {limit}.")
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:  # a buffer would hold all that is read once more
             if disguise := disguised(file.read(DISGUISE_BYTES)):
                 raise InputError(f"{path} is {disguise}, not JSON; fetch the real file.")
             file.seek(0)
-            return file.read()
+            return file.readall()
     except OSError as e:
         raise InputError(f"{path} cannot be read: {e.strerror or e}.") from None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_convert.errors import InputError
-from dspark_convert.source.jsonfile import parse_object, read_bytes
+from dspark_convert.source.jsonfile import parse_object, read_bytes, read_object
 
 #: before the first piece, between the two of a pair, between two pairs, behind the last piece
 _FIRST = b'\n    "merges": [\n      [\n        "'
@@ -29,28 +29,39 @@ def read_tokenizer(path: Path) -> dict[str, Any]:
     The merges become "a b" where that says the same: laid out in any other way, or with a space in a
     piece, they stay as they are.
     """
+    return _lifted(path) or read_object(path)
+
+
+def _lifted(path: Path) -> dict[str, Any] | None:
+    """The object with its merges joined; None if that cannot be done, for which the file itself may be to blame."""
     data = read_bytes(path)
     start = data.find(_FIRST)
     end = data.find(_LAST, start)
-    if start >= 0 and end >= 0 and (merges := _joined(data[start + len(_FIRST) : end])):
-        try:
-            tokenizer = parse_object(data[:start] + b'\n"merges": null' + data[end + len(_LAST) :], str(path))
-        except InputError:
-            tokenizer = {}  # told again below, with the lines as they are in the file
-        model = tokenizer.get("model")
-        if isinstance(model, dict) and "merges" in model and model["merges"] is None:
-            model["merges"] = merges
-            return tokenizer
-        del tokenizer, merges
-    return parse_object(data, str(path))
-
-
-def _joined(listed: bytes) -> list[str] | None:
-    """The merges of ``listed``, the text from the first piece to the last; None if they are not all pairs
-    of pieces without a space."""
+    if start < 0 or end < 0:
+        return None
+    listed = data[start + len(_FIRST) : end]
+    rest = data[:start] + b'\n"merges": null' + data[end + len(_LAST) :]
+    # Objects take ten times their text, so nothing else is held while they are made.
+    del data
     pairs = listed.count(_NEXT) + 1
+    listed = b'["' + listed.replace(_NEXT, b'","').replace(_COMMA, b" ") + b'"]'
+    texts = [rest]
+    del rest
     try:
-        merges = json.loads(b'["' + listed.replace(_NEXT, b'","').replace(_COMMA, b" ") + b'"]')
+        tokenizer = parse_object(texts.pop(), str(path))
+    except InputError:
+        return None
+    model = tokenizer.get("model")
+    if not isinstance(model, dict) or model.get("merges", ()) is not None:
+        return None
+    model["merges"] = _merges(listed, pairs)
+    return tokenizer if model["merges"] else None
+
+
+def _merges(text: bytes, pairs: int) -> list[str] | None:
+    """The merges in ``text``, a JSON list of them; None if they are not ``pairs`` of pieces without a space."""
+    try:
+        merges: list[Any] = json.loads(text)
     except ValueError:
         return None
     # As many strings as pairs: none had a quote in it. As many spaces, and one in each: it is the comma's.
@@ -58,4 +69,4 @@ def _joined(listed: bytes) -> list[str] | None:
         return None
     if "".join(merges).count(" ") != pairs or not all(map(contains, merges, repeat(" "))):
         return None
-    return list(merges)
+    return merges
