@@ -194,7 +194,7 @@ def test_requantised_experts(pair: StagePair) -> None:
         _, shape, data = want.tensors[UP]
         rows = np.frombuffer(data, np.uint8).reshape(shape[2], shape[1], -1)
         values = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType.MXFP4)
-        packed = gguf.quants.quantize(np.float32(values), gguf.GGMLQuantizationType.Q4_0)
+        packed = gguf.quants.quantize(np.asarray(values, np.float32), gguf.GGMLQuantizationType.Q4_0)
         want.tensors[UP] = ("Q4_0", shape, packed.tobytes())
 
     values = compare(pair, pair.written("q4", requantise))
