@@ -56,7 +56,14 @@ id that stays, a severity, a place (a key, a tensor, a file), a message and most
 * **warning**: it may be meant so, but hardly is. `--strict` takes it for an error.
 * **info**: worth knowing.
 
-`--json` and `--sarif FILE` carry the same ids for programs.
+`--json` and `--sarif FILE` (SARIF 2.1.0, which code hosts show) carry the same ids for programs. A CI that should stop
+at a draft that is not sound runs
+
+```sh
+dspark-inspect draft.gguf --deep --strict --sarif draft.sarif
+```
+
+which exits with 1 after any error or warning, and writes the log whether the draft is sound, wrong or unreadable.
 """
 FAMILIES_INTRO = """\
 Each section is one file in `arch_specs/`. Defaults, shapes and conditions are formulas over the fields before

@@ -64,6 +64,7 @@ def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
         *fields,
         ("shared tensors", _shared(inspection, draft)),
         ("weights", _weights(inspection)),
+        *_memory(inspection),
         *_runs_on(inspection, draft),
         ("made from", _origin(metadata)),
     ]
@@ -186,24 +187,25 @@ def _vocabulary(draft: Draft, metadata: Any) -> str:
 def _network(draft: Draft) -> str:
     backbone = "" if draft.backbone == "unknown" else f"{draft.backbone}, "
     layers = "stages" if draft.deepseek4 else "layers"
-    width = "experts of" if draft.deepseek4 else "feed-forward"
+    width = "experts of" if draft.deepseek4 else "FFN"
     return (
         f"{backbone}{draft.n_layer} {layers} of {draft.hidden_size}, {draft.n_head} heads of {draft.head_dim}"
-        f" over {draft.n_head_kv}, {width} {draft.intermediate_size}, context {draft.context_length:,}"
+        f" over {draft.n_head_kv}, {width} {draft.intermediate_size}"
     )
 
 
 def _attention(draft: Draft) -> str:
-    text = "causal" if draft.causal else "both ways"
+    text = f"{'causal' if draft.causal else 'both ways'} within the block, "
     sinks = ", with sinks" if draft.has_sinks else ""
+    context = f"{draft.context_length:,}"
     if not draft.sliding_window:
-        return f"{text} within the block, over the whole context{sinks}"
+        return f"{text}over the whole context of {context}{sinks}"
     pattern = draft.sliding_window_pattern
     layers = [str(i) for i, windowed in enumerate(pattern) if windowed]
     where = f"layer{'s' * (len(layers) > 1)} {', '.join(layers)}" if layers else "no layer"
     if all(pattern):  # or none is given
         where = "all stages" if draft.deepseek4 else "all layers"
-    return f"{text} within the block, a window of {draft.sliding_window} in {where}{sinks}"
+    return f"{text}a window of {draft.sliding_window} in {where}{sinks}, context {context}"
 
 
 def _rope(draft: Draft) -> str:
@@ -236,6 +238,14 @@ def _weights(inspection: Inspection) -> str:
         return "none"
     types = ", ".join(f"{kind} {human_bytes(size)}" for kind, size in sizes.most_common())
     return f"{len(inspection.tensors)} tensors, {human_bytes(sizes.total())}: {types}"
+
+
+def _memory(inspection: Inspection) -> list[tuple[str, str]]:
+    memory = inspection.memory
+    if memory is None:
+        return []
+    text = f"{human_bytes(memory.total)} with {human_bytes(memory.cache)} of keys and values at {memory.context:,}"
+    return [("memory", f"{text} positions")]
 
 
 def _origin(metadata: Any) -> str:

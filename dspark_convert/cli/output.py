@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from dspark_convert.cli.progress import progress
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 #: order in which findings are told, and the ANSI colour of each severity word
 SEVERITY_COLOURS: dict[Severity, str] = {"error": "1;31", "warning": "1;33", "info": "1;36"}
 
+#: lists so short are not broken over lines; ``safe`` leaves none of the character that holds them together
+BRACKETED = re.compile(r"\[[^\[\]]{1,30}\]")
+NO_BREAK = "\xa0"
+
 #: of the names of fields
 NAME_COLOUR = "36"
 
@@ -35,6 +41,9 @@ WHERE_WIDTH = 200
 
 #: characters of a name or a cell of a table: longer than any in a published file
 CELL_WIDTH = 120
+
+#: items of a list that are encoded as one
+JSON_BATCH = 1 << 16
 
 #: a table that does not go to a terminal is not wrapped, so that grep finds whole lines
 UNWRAPPED_WIDTH = 10_000
@@ -65,29 +74,41 @@ def json_text(obj: Any) -> str:
 
 
 def _write_json(value: Any, write: Callable[[str], object], newline: str) -> None:
-    if hasattr(value, "tolist"):
+    if hasattr(value, "tolist") and not isinstance(value, Sequence):
         value = value.tolist()
+    items = () if isinstance(value, str) or not isinstance(value, Sequence) else value
     inner = newline + "  "
     if isinstance(value, Mapping) and value:
         for index, (key, item) in enumerate(value.items()):
             write(f"{',' if index else '{'}{inner}{_encoded(str(key))}: ")
             _write_json(item, write, inner)
         write(newline + "}")
-    elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping | list | tuple):
-        for index, item in enumerate(value):
+    elif items and (
+        isinstance(items[0], Mapping) or (isinstance(items[0], Sequence) and not isinstance(items[0], str))
+    ):
+        for index, item in enumerate(items):
             write(("," if index else "[") + inner)
             _write_json(item, write, inner)
         write(newline + "]")
+    elif items:
+        # A lazy list of a stranger's file can have any length: never all of its items at once.
+        left = iter(items)
+        separator = "["
+        while batch := list(islice(left, JSON_BATCH)):
+            write(separator + _encoded(batch)[1:-1])
+            separator = ", "
+        write("]")
     else:
-        try:
-            write(_encoded(value))
-        except ValueError:
-            write(_encoded(plain(value)))
+        write(_encoded(value))
 
 
 def _encoded(value: Any) -> str:
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except ValueError:
+        text = json.dumps(plain(value))
     # What a file says may not command the program that runs a CI job either: see cli/text.py.
-    return json.dumps(value, allow_nan=False).replace("##", r"\u0023#")
+    return text.replace("##", r"\u0023#")
 
 
 def print_findings(findings: Sequence[Finding], stream: IO[str]) -> None:
@@ -112,8 +133,9 @@ def wrapped(text: str, head: str, indent: int | None = None) -> list[str]:
     # Without a look at the length textwrap would cost more than all else.
     if indent + len(text) <= width:
         return [head + text]
-    lines = textwrap.wrap(text, max(width - indent, 20), break_on_hyphens=False) or [""]
-    return [head + lines[0], *(" " * indent + line for line in lines[1:])]
+    kept = BRACKETED.sub(lambda found: found[0].replace(" ", NO_BREAK), text)
+    lines = textwrap.wrap(kept, max(width - indent, 20), break_on_hyphens=False) or [""]
+    return [head + lines[0].replace(NO_BREAK, " "), *(" " * indent + x.replace(NO_BREAK, " ") for x in lines[1:])]
 
 
 class Output:

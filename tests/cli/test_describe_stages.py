@@ -28,11 +28,11 @@ def test_the_published_flash_draft(flash: Path) -> None:
             "taps": "the inputs of target layers 41, 42, 43",
             "Markov head": "vanilla, rank 256 (BF16)",
             "confidence head": "yes (BF16), so that --spec-draft-p-min can end a block early",
-            "network": "deepseek4, 3 stages of 4096, 64 heads of 512 over 1, experts of 2048, context 1,048,576",
+            "network": "deepseek4, 3 stages of 4096, 64 heads of 512 over 1, experts of 2048",
             "experts": "6 of 256 and 1 shared, weights normed, times 1.5, clamped at 10",
             "projections": "queries through 1024, keys are the values (512), output through 8 groups of 1024",
             "residual": "4 streams (hyper-connections), 20 rounds of Sinkhorn, epsilon 1e-06",
-            "attention": "both ways within the block, a window of 128 in all stages, with sinks",
+            "attention": "both ways within the block, a window of 128 in all stages, with sinks, context 1,048,576",
             "RoPE": "neighbouring pairs (2i, 2i + 1), the last 64 of 512 dimensions, base 10,000",
             "shared tensors": "embeddings and head are borrowed from the target",
             "weights": "81 tensors, 10.9 GB: MXFP4 10.3 GB, Q8_0 475 MB, BF16 139 MB, F32 9.85 MB",
@@ -80,8 +80,8 @@ def test_json(flash: Path) -> None:
 def test_a_checkpoint_that_holds_the_target_too(tmp_path: Path) -> None:
     inspection = inspect_directory(make_deepseek4(tmp_path / "v4", with_target=False))
     fields = dict(meaning_fields(inspection))
-    assert fields["network"] == "deepseek4, 3 stages of 192, 8 heads of 32 over 1, experts of 64, context 1,024"
+    assert fields["network"] == "deepseek4, 3 stages of 192, 8 heads of 32 over 1, experts of 64"
     assert fields["experts"] == "3 of 8 and 1 shared, weights normed, times 1.5, clamped at 2.5"
-    assert fields["attention"] == "both ways within the block, a window of 8 in all stages, with sinks"
+    assert fields["attention"] == "both ways within the block, a window of 8 in all stages, with sinks, context 1,024"
     assert fields["RoPE"] == "neighbouring pairs (2i, 2i + 1), the last 16 of 32 dimensions, base 10,000"
     assert next_step(inspection)[1].startswith("dspark-convert ")

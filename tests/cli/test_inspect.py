@@ -197,7 +197,7 @@ def test_eighty_columns_on_a_terminal(good: Path) -> None:
     lines = shown.decode().splitlines()
     # The command to run is one line, so that it can be copied.
     assert all(len(line) <= 80 or "llama-server" in line for line in lines)
-    assert any(line.endswith("feed-forward 96,") for line in lines)
+    assert any(line.endswith("tokenizer qwen2") for line in lines)
     assert b"\x1b[" not in shown
 
 
@@ -231,7 +231,7 @@ def test_words_for_other_drafts(tmp_path: Path) -> None:
     words = described(file, tmp_path / "dspark-it's.gguf")
     assert words["kind"] == "DSpark draft for Qwen/Qwen3-8B, layout dflash"
     assert words["block"] == "7 slots, 6 drafts a round, the first at the slot after the anchor"
-    assert words["attention"] == "causal within the block, a window of 128 in layer 0"
+    assert words["attention"] == "causal within the block, a window of 128 in layer 0, context 4,096"
     assert words["RoPE"].endswith("base 1,000,000, scaled: type yarn")
     assert words["vocabulary"].startswith("80 tokens, of which it drafts 40, ")
     assert words["shared tensors"] == "embeddings are borrowed from the target, the head is its own (10.2 kB)"

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from dspark_convert.cli.output import Output, coloured, print_findings
+from dspark_convert.cli.output import Output, coloured, print_findings, wrapped
 from dspark_convert.cli.text import abridged, human_bytes, safe, safe_lines
 from dspark_convert.findings import error, info, warning
 
@@ -151,3 +151,14 @@ def test_progress_goes_to_stderr_and_not_with_quiet(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("writing: 5 B of 10 B (50 %), ")
+
+
+def test_short_lists_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "30")
+    assert wrapped("a shape is [4096, 4096]; the other [1, 2, 3]", "error: ") == [
+        "error: a shape is",
+        "       [4096, 4096]; the other",
+        "       [1, 2, 3]",
+    ]
+    assert wrapped("short", "x: ") == ["x: short"]
