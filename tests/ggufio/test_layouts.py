@@ -297,10 +297,9 @@ def test_every_table_is_tried_and_whole() -> None:
         layout_named("none")
 
 
-def packed_otherwise(path: Path, number: int, elements: int, size: int) -> Path:
+def packed_otherwise(path: Path, number: int, elements: int, size: int, shape: tuple[int, int] = (256, 64)) -> Path:
     """The good file with ``fc.weight`` under type ``number``, in blocks of ``size`` bytes for ``elements``."""
     file = plain()
-    shape = (4 * HIDDEN, HIDDEN)
     build = Builder()
     infos, blob = [build.tensor("fc.weight", shape, number, 0)], bytes(shape[0] * shape[1] // elements * size)
     blob += bytes(-len(blob) % 32)
@@ -352,3 +351,9 @@ def test_the_view_hands_out_mainlines_entries(tmp_path: Path) -> None:
         assert (taps.key, taps.value, taps.raw) == ("dflash.target_layers", [1, 3, 5], None)
         assert seen.metadata["general.architecture"] == "dflash"
         assert "dspark.dspark.block_size" not in seen.metadata
+
+
+def test_a_size_that_both_have_is_mainlines(tmp_path: Path) -> None:
+    """One row of 128: 34 bytes or 36, and 64 with the padding in either case."""
+    with open_gguf(packed_otherwise(tmp_path / "x.gguf", 42, 128, 34, (128, 1))) as gguf:
+        assert not [finding for finding in read_draft(gguf).findings if finding.rule == "foreign-type"]

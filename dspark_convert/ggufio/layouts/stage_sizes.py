@@ -115,7 +115,7 @@ def _widths(shapes: Shapes) -> Iterator[tuple[str, int]]:
         "expert_feed_forward_length": experts,
         "expert_shared_count": axis("ffn_gate_shexp.weight", 1) // experts if experts else 0,
         # The streams' mixing has 2 s + s^2 values.
-        "hyper_connection.count": isqrt(axis("hc_attn_base.weight") + 1) - 1,
+        "hyper_connection.count": isqrt(axis("hc_attn_base.weight")),
     }
     return ((name, value) for name, value in sizes.items() if value > 0)
 
