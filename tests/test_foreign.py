@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,9 +156,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("dialect", "change", "where"), REFUSED)
-def test_what_a_layout_cannot_hold_is_refused(
-    tmp_path: Path, dialect: str, change: dict[str, object], where: str
-) -> None:
+def test_what_a_layout_cannot_hold_is_refused(tmp_path: Path, dialect: str, change: dict[str, Any], where: str) -> None:
     mainline = next(mainline for name, _, mainline in WRITTEN if name == dialect)
     draft = meaning(mainline(), tmp_path / "mainline.gguf")
     assert judge_dialect(dialect, draft) == []
