@@ -53,17 +53,18 @@ def estimate(draft: Draft, tensors: Iterable[tuple[str, int]], context: int | No
     for kind, nbytes in tensors:
         weights[kind] += nbytes
     context = draft.context_length if context is None else context
-    return Memory(dict(weights.most_common()), context, sum(_layer_bytes(draft, context)))
+    return Memory(dict(weights.most_common()), context, _cache_bytes(draft, context))
 
 
-def _layer_bytes(draft: Draft, context: int) -> Iterable[int]:
-    """Of the cache of each layer; keys and values are as wide as each other in every draft."""
+def _cache_bytes(draft: Draft, context: int) -> int:
+    """Keys and values are as wide as each other in every draft."""
     positions = _padded(context)
-    windowed = min(positions, _padded(min(positions, (draft.sliding_window or 0) + BATCH)))
-    pattern = draft.sliding_window_pattern or (draft.deepseek4 is not None,) * draft.n_layer
-    for layer in range(draft.n_layer):
-        in_window = draft.sliding_window is not None and layer < len(pattern) and pattern[layer]
-        yield 2 * draft.n_head_kv * draft.head_dim * CACHED_BYTES * (windowed if in_window else positions)
+    windowed = min(positions, _padded((draft.sliding_window or 0) + BATCH))
+    narrow = 0
+    if draft.sliding_window is not None:
+        narrow = draft.n_layer if draft.deepseek4 else sum(draft.sliding_window_pattern[: draft.n_layer])
+    held = narrow * windowed + (draft.n_layer - narrow) * positions
+    return held * 2 * draft.n_head_kv * draft.head_dim * CACHED_BYTES
 
 
 def _padded(positions: int) -> int:

@@ -51,6 +51,12 @@ def inspect(
     sha256: Annotated[
         str | None, typer.Option(metavar="HEX", help="Compare the file with this SHA-256; exit with 1 if it differs.")
     ] = None,
+    ctx: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Positions, for the memory that is told (default: the draft's context length)."
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if a finding is an error or a warning.")
     ] = False,
@@ -80,6 +86,7 @@ def inspect(
         return inspect_diff(out, path, diff, deep=deep, tensors=tensors)
     with SarifFile(sarif, path) as log:
         inspection, fit, verdicts = _look(out, path, target, deep=deep, verify_hash=verify_hash, sha256=sha256)
+        inspection = replace(inspection, context=ctx)
         log.holds(inspection)
     if quiet or not out.json_wanted:
         from dspark_convert.cli.view import show
