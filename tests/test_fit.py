@@ -123,7 +123,12 @@ CASES: dict[str, tuple[Change, str, str, str]] = {
         "remark",
     ),
     "mask is text": (kv("draft", "tokenizer.ggml.mask_token_id", U32, 5), "mask token", "target-mask-used", "remark"),
-    "mask range": (kv("draft", "tokenizer.ggml.mask_token_id", U32, 99), "mask token", "target-mask-range", "misfit"),
+    "mask range": (
+        kv("draft", "tokenizer.ggml.mask_token_id", U32, VOCAB),
+        "mask token",
+        "target-mask-range",
+        "misfit",
+    ),
     "rope base": (kv("target", "qwen3.rope.freq_base", F32, 1e4), "RoPE base", "target-rope-base", "remark"),
     "rope scaling": (
         kv("target", "qwen3.rope.scaling.type", STRING, "yarn"),
