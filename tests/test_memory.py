@@ -78,3 +78,11 @@ def test_figures_by_hand(random_pair: PairFiles) -> None:
         "kv_cache_type": "F16",
         "total": 838_860_837,
     }
+
+
+def test_no_number_of_layers_takes_time(random_pair: PairFiles) -> None:
+    """A stranger's file may name any."""
+    draft = replace(
+        draft_of(random_pair.draft), n_layer=2**32 - 1, sliding_window=7, sliding_window_pattern=(True,) * 4096
+    )
+    assert estimate(draft, [], 2**31).cache > 2**70
