@@ -167,7 +167,7 @@ def _rows(
     yield "head", head, _table(target.head_type, target, tied), ("token-embd-alone", *shared)
     base = "?" if target.rope_theta is None else f"{target.rope_theta:,.10g}"
     yield "RoPE base", f"{draft.rope.freq_base:,.10g}", base, ("target-rope-base",)
-    yield "RoPE style", draft.rope.style, style_of(target.architecture) or "?", ()
+    yield "RoPE style", draft.rope.style, style_of(target.architecture) or "?", ("target-rope-style",)
     yield "RoPE scaling", scaling_of(draft) or "none", target.rope_scaling or "none", ("target-rope-scaling",)
     sections = sections_of(metadata)
     yield "M-RoPE", str(sections) if sections else "no", "yes" if target.mrope else "no", ("target-mrope",)

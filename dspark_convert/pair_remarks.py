@@ -9,6 +9,7 @@ from typing import Any
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.pair_vocabulary import Tokenizer
+from dspark_convert.rotation import style_of
 from dspark_convert.target import Target
 from dspark_convert.tokenizer.vocabulary import TokenType
 from dspark_convert.words import shown
@@ -77,6 +78,13 @@ def _context(draft: Draft, target: Target) -> Iterator[Finding]:
     if wanted is not None and own < wanted:
         message = f"the draft was made for {own:,} positions, the target for {wanted:,}; behind its own it may fail."
         yield info("target-context", "context_length", message)
+    style = style_of(target.architecture)
+    if style in ("neox", "norm") and style != draft.rope.style:
+        message = (
+            f"the draft rotates {draft.rope.style} pairs and llama.cpp this target's as {style}: right only where"
+            " the target's converter reordered q and k."
+        )
+        yield info("target-rope-style", "rope_style", message, "run dspark-validate, which sees it")
     if draft.deepseek4 is None and scaling_of(draft) != target.rope_scaling:
         ours, theirs = scaling_of(draft) or "none", target.rope_scaling or "none"
         message = f"the scaling of the draft's rotation is {shown(ours)}, of the target's {shown(theirs)}."

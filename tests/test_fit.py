@@ -130,6 +130,14 @@ CASES: dict[str, tuple[Change, str, str, str]] = {
         "misfit",
     ),
     "rope base": (kv("target", "qwen3.rope.freq_base", F32, 1e4), "RoPE base", "target-rope-base", "remark"),
+    "rope style": (
+        lambda _draft, target: target.kv.update(
+            {"general.architecture": (STRING, "nanbeige", None), "nanbeige.block_count": (U32, 6, None)}
+        ),
+        "RoPE style",
+        "target-rope-style",
+        "note",
+    ),
     "rope scaling": (
         kv("target", "qwen3.rope.scaling.type", STRING, "yarn"),
         "RoPE scaling",
