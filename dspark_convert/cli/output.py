@@ -76,30 +76,31 @@ def json_text(obj: Any) -> str:
 def _write_json(value: Any, write: Callable[[str], object], newline: str) -> None:
     if hasattr(value, "tolist") and not isinstance(value, Sequence):
         value = value.tolist()
-    items = () if isinstance(value, str) or not isinstance(value, Sequence) else value
     inner = newline + "  "
     if isinstance(value, Mapping) and value:
         for index, (key, item) in enumerate(value.items()):
             write(f"{',' if index else '{'}{inner}{_encoded(str(key))}: ")
             _write_json(item, write, inner)
         write(newline + "}")
-    elif items and (
-        isinstance(items[0], Mapping) or (isinstance(items[0], Sequence) and not isinstance(items[0], str))
-    ):
-        for index, item in enumerate(items):
+    elif not _is_list(value):
+        write(_encoded(value))
+    elif value and (isinstance(value[0], Mapping) or _is_list(value[0])):
+        for index, item in enumerate(value):
             write(("," if index else "[") + inner)
             _write_json(item, write, inner)
         write(newline + "]")
-    elif items:
+    else:
         # A lazy list of a stranger's file can have any length: never all of its items at once.
-        left = iter(items)
+        left = iter(value)
         separator = "["
         while batch := list(islice(left, JSON_BATCH)):
             write(separator + _encoded(batch)[1:-1])
             separator = ", "
-        write("]")
-    else:
-        write(_encoded(value))
+        write("]" if value else "[]")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def _encoded(value: Any) -> str:

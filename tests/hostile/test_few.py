@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -74,13 +75,16 @@ finally:
 """
 
 
-def peak(path: Path) -> int:
+def peak(path: Path, *flags: str) -> int:
     """Bytes of memory that ``dspark-inspect`` takes at most."""
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(path)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", MEASURE, *flags, str(path)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout) < 5_000_000
+    if flags:
+        json.loads(done.stdout)
+    else:
+        assert len(done.stdout) < 5_000_000
     return int(done.stderr.split()[-1]) * 1024
 
 
@@ -101,6 +105,15 @@ def test_memory_is_a_small_multiple(tmp_path: Path, floor: int, kind: str) -> No
     print(f"{used:,} bytes, {used / path.stat().st_size:.1f} times the file")
     assert used < multiple * path.stat().st_size + 4_000_000
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(("kind", "multiple"), [("bools", 2), ("strings", 4), ("arrays", 3), ("text", 20)])
+def test_json_is_written_piece_by_piece(tmp_path: Path, floor: int, kind: str, multiple: float) -> None:
+    path = tmp_path / "dspark-x.gguf"
+    path.write_bytes(crowded(FULL[kind][0]))
+    used = peak(path, "--json") - floor
+    print(f"{used:,} bytes, {used / path.stat().st_size:.1f} times the file")
+    assert used < multiple * path.stat().st_size + 4_000_000
 
 
 def test_few_findings_of_each_rule_are_told(tmp_path: Path, inspect: Inspect) -> None:
