@@ -28,7 +28,7 @@ def test_the_draft_that_is_bent_is_good(tmp_path: Path, inspect: Inspect) -> Non
     assert "Nothing wrong was found." in ended.out
 
 
-@pytest.mark.parametrize("name", CORPUS)
+@pytest.mark.parametrize("name", [pytest.param(name, id=f"{case.row} {name}".strip()) for name, case in CORPUS.items()])
 def test_corpus(tmp_path: Path, inspect: Inspect, name: str) -> None:
     case = CORPUS[name]
     path = tmp_path / "dspark-x.gguf"
@@ -59,7 +59,7 @@ def test_what_cannot_be_read_costs_nothing(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("row", ["G29", "G31", "G32", "G33", "G35", "G36", "G39"])
 def test_each_row_has_files(row: str) -> None:
-    """The rows of failures.md, section 2d; G27, G30 and G38 have test files of their own."""
+    """The rows of failures.md, section 2d, are part of the tests' names; G27, G30 and G38: see the other files."""
     assert any(case.row == row for case in CORPUS.values())
 
 

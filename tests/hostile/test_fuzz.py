@@ -51,13 +51,13 @@ def ggml() -> Iterator[Ggml]:
 @pytest.fixture
 def wrong(tmp_path: Path, ggml: Ggml) -> Iterator[Callable[..., str]]:
     """What a short run says is wrong."""
-    handler = signal.getsignal(signal.SIGALRM)
+    handler = signal.getsignal(signal.SIGPROF)
 
     def run(cases: int = 60) -> str:
         return "\n".join(fuzz.Fuzz(7, tmp_path, ggml, None).run(0, cases).wrong)
 
     yield run
-    signal.signal(signal.SIGALRM, handler)
+    signal.signal(signal.SIGPROF, handler)
 
 
 def test_without_sabotage(wrong: Callable[..., str]) -> None:

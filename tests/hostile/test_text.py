@@ -92,7 +92,7 @@ def evil(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("flags", [(), ("--tensors",), ("--deep",), ("--quiet",), ("--strict",), ("--verify-hash",)])
-def test_inspect(evil: Path, inspect: Inspect, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_g30_inspect(evil: Path, inspect: Inspect, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (evil, evil.relative_to(evil.parent)):
         monkeypatch.chdir(evil.parent)
         ended = inspect(*flags, "--", name)
@@ -100,7 +100,7 @@ def test_inspect(evil: Path, inspect: Inspect, flags: tuple[str, ...], monkeypat
         assert ended.code in (0, 1, 3)
 
 
-def test_inspect_as_json(evil: Path, inspect: Inspect) -> None:
+def test_g30_inspect_as_json(evil: Path, inspect: Inspect) -> None:
     ended = inspect("--json", evil)
     assert ended.out.isascii()
     assert_plain(ended.out, ended.err)
@@ -108,7 +108,7 @@ def test_inspect_as_json(evil: Path, inspect: Inspect) -> None:
     assert json.dumps(EVIL)[1:-1] in json.dumps(ended.document)
 
 
-def test_inspect_compares(evil: Path, inspect: Inspect, tmp_path: Path) -> None:
+def test_g30_inspect_compares(evil: Path, inspect: Inspect, tmp_path: Path) -> None:
     good = tmp_path / "dspark-good.gguf"
     good.write_bytes(Raw().encode())
     for flags in (("--diff", evil, good), ("--diff", good, evil), ("--target", evil, good), ("--target", good, evil)):
@@ -137,13 +137,13 @@ def validate(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Ended
         signal.signal(name, handler)
 
 
-def test_validate(evil: Path, validate: Callable[..., Ended]) -> None:
+def test_g30_validate(evil: Path, validate: Callable[..., Ended]) -> None:
     ended = validate(evil, "--target", evil)
     assert_plain(ended.out, ended.err)
     assert ended.code in (1, 2, 3)
 
 
-def test_convert(evil: Path, convert: Convert, pair: Pair) -> None:
+def test_g30_convert(evil: Path, convert: Convert, pair: Pair) -> None:
     """A checkpoint for a target that is such a file, such a file for a target, and one into the other."""
     for args in (
         (pair.draft, "--target-gguf", evil),
@@ -158,7 +158,7 @@ def test_convert(evil: Path, convert: Convert, pair: Pair) -> None:
         assert not [path for path in Path().iterdir() if path.is_dir()]
 
 
-def test_convert_a_checkpoint_that_says_it(convert: Convert, pair: Pair) -> None:
+def test_g30_convert_a_checkpoint_that_says_it(convert: Convert, pair: Pair) -> None:
     for key in ("architectures", "model_type", "rope_parameters", "markov_head_type", "hidden_act", EVIL):
         for value in (EVIL, [EVIL], {EVIL: EVIL}):
             pair.config({key: value})
@@ -174,7 +174,7 @@ def test_convert_a_checkpoint_that_says_it(convert: Convert, pair: Pair) -> None
 @pytest.mark.parametrize(
     "name", ["x; touch g.gguf", "$(touch g) `h`.gguf", "it's \"$HOME\" ''.gguf", "-o.gguf", "a\\.gguf"]
 )
-def test_the_command_line_is_one_for_a_shell(tmp_path: Path, inspect: Inspect, name: str) -> None:
+def test_g38_the_command_line_is_one_for_a_shell(tmp_path: Path, inspect: Inspect, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(Raw().encode())
     (line,) = [line for line in inspect(path).out.splitlines() if line.strip().startswith("llama-server")]
@@ -182,7 +182,7 @@ def test_the_command_line_is_one_for_a_shell(tmp_path: Path, inspect: Inspect, n
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "..", "a\0b", "x; touch g", EVIL, "", "." * 300])
-def test_a_file_is_not_named_by_what_a_file_says(convert: Convert, pair: Pair, name: str) -> None:
+def test_g38_a_file_is_not_named_by_what_a_file_says(convert: Convert, pair: Pair, name: str) -> None:
     """The target's name becomes part of the output's."""
     data = pair.gguf.read_bytes()
     with open_gguf(pair.gguf) as file:
