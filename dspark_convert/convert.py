@@ -70,7 +70,7 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     sink = sink or Silent()
     if is_gguf(request.model):
         return _prepare_port(request, dry_run=dry_run, sink=sink)
-    survey = survey_model(request.model, sink)
+    survey = survey_model(request.model, sink, request.options.shared_tensors)
     if request.target_dir is None and request.target_gguf is None and _is_in_target(request.model, survey):
         request = replace(request, target_dir=request.model)
     _require_named_tokenizer(request)
@@ -84,14 +84,14 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     if survey is None:
         plan = plan_for_directory(request.model, target, request.options)
     else:
-        plan = plan_for_survey(survey, target, request.options)
+        plan = plan_for_survey(survey, target, request.options, rows=None if dry_run else sink)
     refuse(plan, strict=request.strict)
     path = _outfile(request, plan, target.provenance.name if target else None)
     if survey is not None and not dry_run:
         if path is not None:
             check_output(path, [], taken)
         request = replace(request, model=_fetched(survey, sink))
-        plan = plan_for_directory(request.model, target, request.options)
+        plan = plan_for_survey(survey, target, request.options, root=request.model, rows=sink)
         refuse(plan, strict=request.strict)
     inputs = _inputs(request)
     if path is not None and not dry_run:

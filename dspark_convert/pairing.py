@@ -29,15 +29,13 @@ def inspect_elsewhere(
 
     if named is None:
         return pair_plan(path, plan_for_directory(path, target), target, path)
-    from dspark_convert.remote import find_gguf, plan_for_survey
-    from dspark_convert.source.hub import survey_at
-    from dspark_convert.specs import needed_tensors
+    from dspark_convert.remote import find_gguf, plan_for_survey, survey_repository
 
     repository, file = find_gguf(*named, sink)
     if file is not None:
         beside = target.path if target is not None and target.is_gguf else None
         return pair_file(inspect_hub_file(repository, file, sink, beside), target)
-    survey = survey_at(repository, needed_tensors, sink)
+    survey = survey_repository(repository, sink)
     root = survey.directory or repository.cache.snapshot
     return pair_plan(Path(str(repository.id)), plan_for_survey(survey, target), target, root)
 

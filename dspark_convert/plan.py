@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from dspark_convert.options import Dialect, Options
 from dspark_convert.places import Place
 from dspark_convert.policy import Types, judge_types, label, main_type, plain_type
 from dspark_convert.shared import judge_shared
-from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
+from dspark_convert.source.checkpoint import Checkpoint, Rows, open_checkpoint
 from dspark_convert.source.classify import is_full_model
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.specs import Spec, choose_tensors, flat_name, match_spec
@@ -63,7 +64,6 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     nothing to plan (no checkpoint, another family); all other problems are findings.
     """
     options = options or Options()
-    readable = checkpoint.complete and checkpoint.fetched
     spec = _match(checkpoint, target)
     flat, duplicates = flatten({n: r for n, r in checkpoint.tensors.items() if spec.speaks_of(flat_name(n))})
     findings = [*checkpoint.findings, *duplicates]
@@ -85,7 +85,7 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
         mask_token_id=mask,
         tied=tied,
         complete=checkpoint.complete,
-        readable=readable,
+        read=checkpoint.rows,
     )
     findings += notes
     tokenizer: tuple[KV, ...] = ()
@@ -144,22 +144,23 @@ def _shared(
     mask_token_id: int | None,
     tied: bool,
     complete: bool,
-    readable: bool,
+    read: Rows | None,
 ) -> tuple[list[Place], list[Finding]]:
     """The places to write once the choice about the target's tensors is applied, and its findings.
 
-    ``readable``: the bytes of the tensors can be read, not their headers only.
+    ``read``: as in ``Checkpoint``.
     """
     shared = [place for place in places if place.rule.shared]
     include = options.shared_tensors == "include"
     findings: list[Finding] = []
-    if readable and target is not None:
+    if complete and target is not None:
+        judge = partial(judge_shared, target=target, included=include, read=read)
         for place in shared:
             head = place.gguf == "output.weight"
             ours = flat[place.source]
-            findings += judge_shared(ours, target, head=head, mask_token_id=mask_token_id, included=include)
+            findings += judge(ours, head=head, mask_token_id=mask_token_id)
             if tied and len(shared) == 1 and not head and not target.tied:  # this table is the draft's head too
-                findings += judge_shared(ours, target, head=True, mask_token_id=None, included=include)
+                findings += judge(ours, head=True, mask_token_id=None)
     if not include:
         saved = sum(flat[place.source].nbytes for place in shared)
         if shared:

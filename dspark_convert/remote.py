@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from dspark_convert.errors import InputError
 from dspark_convert.findings import info
-from dspark_convert.options import Options
+from dspark_convert.options import Options, SharedTensors
 from dspark_convert.plan import Plan, plan_for_checkpoint
 from dspark_convert.source.hub_id import HubId, parse_hub_file, parse_hub_id
-from dspark_convert.specs import choose_tensors, needed_tensors
+from dspark_convert.specs import choose_tensors, needed_tensors, shared_tensors
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 
 if TYPE_CHECKING:
@@ -32,20 +32,22 @@ class Silent:
         yield lambda _done: None
 
 
-def survey_model(model: Path, sink: Sink) -> Survey | None:
+def survey_model(model: Path, sink: Sink, shared: SharedTensors) -> Survey | None:
     """What a conversion needs of the repository that ``model`` names; None if it names none.
 
     Raises as ``source.hub.survey`` does.
     """
+    from dspark_convert.source.hub_repo import resolve
+
     hub_id = parse_hub_id(model)
-    return None if hub_id is None else survey_repository(hub_id, sink)
+    return None if hub_id is None else survey_repository(resolve(hub_id, sink.note), sink, shared)
 
 
-def survey_repository(hub_id: HubId, sink: Sink) -> Survey:
-    """What a conversion needs of a repository; raises as ``source.hub.survey`` does."""
-    from dspark_convert.source.hub import survey
+def survey_repository(repository: Repository, sink: Sink, shared: SharedTensors = "omit") -> Survey:
+    """What a conversion with ``shared`` needs of a repository; raises as ``source.hub.survey`` does."""
+    from dspark_convert.source.hub import survey_at
 
-    return survey(hub_id, needed_tensors, sink)
+    return survey_at(repository, needed_tensors, sink, shared_tensors, leave_tables=shared == "omit")
 
 
 def find_gguf(hub_id: HubId, file: str | None, sink: Sink, *, target: bool = False) -> tuple[Repository, str | None]:
@@ -98,10 +100,23 @@ def local_target(directory: Path | None, sink: Sink) -> Path | None:
     return fetch_target(hub_id, sink)
 
 
-def plan_for_survey(survey: Survey, target: Target | None = None, options: Options | None = None) -> Plan:
-    """The plan of a conversion before its tensors are fetched, and the finding that says how much that is."""
+def plan_for_survey(
+    survey: Survey,
+    target: Target | None = None,
+    options: Options | None = None,
+    *,
+    root: Path | None = None,
+    rows: Sink | None = None,
+) -> Plan:
+    """The plan of a conversion before its tensors are fetched, and the finding that says how much that is.
+
+    ``root``: where they are, once they were fetched. ``rows``: told of the fetching of a few rows of
+    tables that are left on the hub, to compare them with the target's; None: none are.
+    """
     from dspark_convert.source.hub import open_survey
 
-    plan = plan_for_checkpoint(open_survey(survey, choose_tensors), target, options)
+    plan = plan_for_checkpoint(open_survey(survey, choose_tensors, root, rows), target, options)
+    if root is not None:
+        return plan
     told = info("hub-fetch", survey.repository.id.repo, f"{survey}.")
     return replace(plan, findings=(told, *plan.findings))

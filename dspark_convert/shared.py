@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dspark_convert.errors import InputError
+from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.findings import Finding, error, info
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
-from dspark_convert.source.checkpoint import find_tensor
-from dspark_convert.source.safetensors_header import TensorRef, read_bytes
+from dspark_convert.source.checkpoint import Rows, find_tensor
+from dspark_convert.source.safetensors_header import TensorRef, read_bytes, read_rows
 from dspark_convert.target import Target
 
 #: rows of the shared tensors that are compared with the target's
@@ -35,21 +35,31 @@ class _Table:
 
 
 def judge_shared(
-    ours: TensorRef, target: Target, *, head: bool, mask_token_id: int | None, included: bool
+    ours: TensorRef,
+    target: Target,
+    *,
+    head: bool,
+    mask_token_id: int | None,
+    included: bool,
+    read: Rows | None = read_rows,
 ) -> list[Finding]:
     """Compare rows of ``ours``, the draft's embeddings or (``head``) its head, with the target's.
 
     Only where the target's weights lie at hand with the same shape and in a readable type. The
-    embedding of the mask token is always among the rows.
+    embedding of the mask token is always among the rows. ``read``: as in ``Checkpoint``.
     """
     with _of_gguf(target, head) if target.is_gguf else _of_directory(target, head) as theirs:
-        if theirs is None or theirs.shape != ours.shape:
+        if theirs is None or theirs.shape != ours.shape or not _comparable(ours.dtype, theirs.kind):
             return []
         rows = ours.shape[0]
         sampled = {i * (rows - 1) // max(SAMPLED_ROWS - 1, 1) for i in range(SAMPLED_ROWS)}
         if not head and mask_token_id is not None and mask_token_id < rows:
             sampled.add(mask_token_id)
-        table = _of_tensor(ours)
+        try:
+            table = _Table(ours.name, ours.dtype, ours.shape, _fetched(ours, sorted(sampled), read))
+        except EnvironmentFault as fault:
+            message = f"{ours.name} is not compared with the target's {theirs.name}: {fault}"
+            return [info("shared-not-compared", ours.name, message)]
         different = [row for row in sorted(sampled) if not _same(table, theirs, row)]
     if not different:
         return []
@@ -64,6 +74,12 @@ def judge_shared(
         own = "save the draft's checkpoint with a lm_head.weight of its own"
     fix = f"give the target that the draft was trained for, or {own}"
     return [error("shared-differs", ours.name, message, fix)]
+
+
+def _fetched(ref: TensorRef, rows: list[int], read: Rows | None) -> Callable[[int], bytes]:
+    if read is None:
+        raise EnvironmentFault("its values are on the hub, and are looked at when it is converted.")
+    return dict(zip(rows, read(ref, rows), strict=True)).__getitem__
 
 
 def _of_tensor(ref: TensorRef) -> _Table:
@@ -114,8 +130,6 @@ def _same(ours: _Table, theirs: _Table, row: int) -> bool:
     a, b = ours.row(row), theirs.row(row)
     if ours.kind == theirs.kind and (a == b or _allowed(ours.kind) == ROUNDED):
         return a == b
-    if not _comparable(ours.kind, theirs.kind):
-        return True  # not to be seen here
     import numpy as np
 
     from dspark_convert.tensors.dequantise import dequantise

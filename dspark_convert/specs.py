@@ -225,6 +225,16 @@ def needed_tensors(config: Mapping[str, Any], names: Iterable[str]) -> list[str]
     return [name for name in ours if not any(fnmatchcase(flat_name(name), rule.source) for rule in spec.drop)]
 
 
+def shared_tensors(config: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Of a checkpoint's tensor names those of tables that may be borrowed from the target, in their order.
+
+    Raises InputError as ``match_spec`` does.
+    """
+    names = list(names)
+    patterns = [rule.source.replace("{layer}", "*") for rule in match_spec(config, names).tensors if rule.shared]
+    return [name for name in names if any(fnmatchcase(flat_name(name), pattern) for pattern in patterns)]
+
+
 def choose_tensors(config: Mapping[str, Any], names: Iterable[str]) -> tuple[list[str], bool]:
     """The needed among an index's tensors, and whether the target's stand beside them (``source.checkpoint.Needs``).
 

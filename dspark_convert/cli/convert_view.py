@@ -98,7 +98,11 @@ def _show_shards(out: Output, survey: Survey) -> None:
     if not survey.shards:
         return
     cached = survey.cached
-    rows = [(s.name, f"{s.size:,}", f"{s.nbytes:,}", f"{cached[s.name]:,}") for s in survey.shards]
+    rows = []
+    for file in survey.files:
+        of = [shard for shard in survey.shards if shard.file == file]
+        needed, held = sum(shard.nbytes for shard in of), sum(cached[shard.name] for shard in of)
+        rows.append((file, f"{of[0].size:,}", f"{needed:,}", f"{held:,}"))
     out.table(("shard", "bytes", "needed", "in the cache"), rows, right="bytes,needed,in the cache")
     out.human("")
 

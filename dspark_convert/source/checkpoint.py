@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from dspark_convert.errors import InputError, UsageError
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.source.jsonfile import read_object
 from dspark_convert.source.provenance import Provenance, provenance
-from dspark_convert.source.safetensors_header import TensorRef, read_header
+from dspark_convert.source.safetensors_header import TensorRef, read_header, read_rows
 from dspark_convert.words import listed, shown
 
 #: longer ones no file system has
@@ -21,12 +21,17 @@ MAX_FILE_NAME_BYTES = 255
 MAX_LISTED = 8
 
 
+#: a matrix and numbers of its rows -> their bytes; raises InputError or EnvironmentFault
+Rows = Callable[[TensorRef, Sequence[int]], list[bytes]]
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """``tensors`` maps the checkpoint's own names to places; nothing but headers was read.
 
     ``names`` are those of all tensors that the index lists (``indexed``), else of those found.
     ``fetched`` is False where the tensors' bytes are still on the hub: reading them raises InputError.
+    ``rows`` reads some rows of a matrix, as ``read_rows`` does; None where they cannot be read.
     """
 
     root: Path
@@ -37,6 +42,7 @@ class Checkpoint:
     names: tuple[str, ...]
     indexed: bool
     fetched: bool = True
+    rows: Rows | None = read_rows
 
     @property
     def complete(self) -> bool:
@@ -127,7 +133,8 @@ def open_checkpoint(root: Path, sizes: Mapping[str, int] | None = None, needs: N
         findings += _compare(claimed, tensors, sound)
     every = tuple(tensors if claimed is None else claimed)
     source = provenance(root, config)
-    return Checkpoint(root, config, tensors, source, tuple(findings), every, claimed is not None, not sizes)
+    rows = None if sizes else read_rows
+    return Checkpoint(root, config, tensors, source, tuple(findings), every, claimed is not None, not sizes, rows)
 
 
 def _weight_files(root: Path) -> tuple[list[Path], list[Path]]:

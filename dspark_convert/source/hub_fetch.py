@@ -51,8 +51,8 @@ def _fetch(
 ) -> None:
     if is_complete(repository.cache, shard):
         return
-    file = repository.remote(shard.name)
-    patience = Patience(shard.name, note, stop)
+    file = repository.remote(shard.file)
+    patience = Patience(shard.file, note, stop)
     with open_part(repository.cache, shard) as part:
         left = rest(shard.wanted, part.done)
         for _, end in requests(shard.wanted):

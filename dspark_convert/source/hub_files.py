@@ -28,6 +28,9 @@ _FOREIGN = ("tokenizer.model", "tiktoken.model", "tekken.json", "vocab.json")
 #: of a shard, asked for first: many headers fit, and no great part of the tensors does
 FIRST_BYTES = 1 << 16
 
+#: begins the name of the compact file of a shard's tables, which are fetched only on request
+TABLES_PREFIX = "tables-"
+
 
 def small_files(repo: Repository, names: Iterable[str], note: Callable[[str], None]) -> None:
     """Bring those of ``names`` that the repository has into the snapshot."""
@@ -87,7 +90,9 @@ def weight_files(repo: Repository) -> list[str]:
 
 
 def _is_plain(name: str) -> bool:
-    if name.startswith(".") or len(name.encode("utf-8", "surrogatepass")) > MAX_FILE_NAME_BYTES - len(".part"):
+    if name.startswith(".") or len(name.encode("utf-8", "surrogatepass")) > MAX_FILE_NAME_BYTES - len(
+        f"{TABLES_PREFIX}.part"
+    ):
         return False
     return not any(sign in name for sign in "/\\\0")
 

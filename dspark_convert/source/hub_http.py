@@ -209,14 +209,19 @@ def _changed(file: RemoteFile, how: str) -> DsparkError:
     )
 
 
-def read_range(file: RemoteFile, begin: int, end: int, note: Callable[[str], None]) -> bytes:
-    """The bytes ``begin`` to ``end`` (exclusive), held in memory: for headers and small files."""
+def read_range(file: RemoteFile, begin: int, end: int, note: Callable[[str], None], *, through: bool = True) -> bytes:
+    """The bytes ``begin`` to ``end`` (exclusive), held in memory: for headers and small files.
+
+    ``through``: whether to read up to them where the server sends the whole file; else EnvironmentFault.
+    """
     patience = Patience(file.name, note)
     data = bytearray()
     while len(data) < end - begin:
         first = begin + len(data)
         try:
             with open_range(file, first, end, patience.stop) as (position, chunks):
+                if position != first and not through:
+                    raise EnvironmentFault(f"the server does not send byte ranges of {file.name}.")
                 for chunk in chunks:
                     data += chunk[max(0, first - position) :][: end - begin - len(data)]
                     position += len(chunk)

@@ -22,9 +22,11 @@ MAX_WASTE = 1 / 200
 
 @dataclass(frozen=True)
 class Shard:
-    """``size`` of the file on the hub; ``tensors`` those needed, by offset; ``header`` the compact file's."""
+    """``name`` and ``header`` are the compact file's; ``file`` is its origin on the hub, of ``size`` bytes;
+    ``tensors`` are those needed, by offset."""
 
     name: str
+    file: str
     size: int
     tensors: tuple[TensorRef, ...]
     header: bytes
@@ -50,8 +52,8 @@ class Shard:
         return len(self.header) + self.nbytes
 
 
-def make_shard(name: str, size: int, refs: Sequence[TensorRef], metadata: Any) -> Shard:
-    """``refs`` are the needed tensors of the shard; ``metadata`` its ``__metadata__`` or None."""
+def make_shard(file: str, size: int, refs: Sequence[TensorRef], metadata: Any, name: str = "") -> Shard:
+    """``refs``: the needed tensors of ``file``; ``metadata``: its ``__metadata__`` or None; ``name``: if another."""
     tensors = tuple(sorted(refs, key=lambda ref: (ref.offset, ref.nbytes)))
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     position = 0
@@ -61,7 +63,7 @@ def make_shard(name: str, size: int, refs: Sequence[TensorRef], metadata: Any) -
         position = end
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the format aligns the tensors' bytes
-    return Shard(name, size, tensors, len(text).to_bytes(8, "little") + text)
+    return Shard(name or file, file, size, tensors, len(text).to_bytes(8, "little") + text)
 
 
 def requests(wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ without gaps to the end of the file.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -153,6 +154,12 @@ def _layout(name: str, refs: list[TensorRef], base: int, size: int) -> list[Find
 def _cut(name: str, size: int, needs: str) -> Finding:
     message = f"{name} is cut short: it has {size} bytes, {needs}."
     return error("shard-truncated", name, message, "fetch it again")
+
+
+def read_rows(ref: TensorRef, rows: Sequence[int]) -> list[bytes]:
+    """The bytes of ``rows`` of a matrix, in their order; raises as ``read_bytes`` does."""
+    size = ref.nbytes // ref.shape[0]
+    return [read_bytes(ref, row * size, size) for row in rows]
 
 
 def read_bytes(ref: TensorRef, first: int = 0, count: int | None = None) -> bytes:
