@@ -18,6 +18,7 @@ from dspark_convert.foreign import judge_dialect
 from dspark_convert.ggufio.dialects import Reading, read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.ggufio.types import KV
+from dspark_convert.lint.contract import MAX_LAYERS
 from dspark_convert.options import Options
 from dspark_convert.pair_vocabulary import tokenizer_of
 from dspark_convert.plan import Plan, in_words_of, tokenizer_kvs
@@ -56,6 +57,9 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
     if file.byte_order == "big":
         message = "the file's numbers are big-endian, which are not turned round here."
         findings.append(error("big-endian", file.path.name, message, "port it where it was made, or fetch it again"))
+    if reading.draft is not None and not 0 < reading.draft.n_layer <= MAX_LAYERS:
+        message = f"block_count is {reading.draft.n_layer}; llama.cpp takes 1 to {MAX_LAYERS}."
+        findings.append(error("block-count", "block_count", message, "convert the published checkpoint again"))
     held, problems = read_tensors(file, zip(file.tensors, (tensor.name for tensor in old.tensors), strict=True))
     findings += [*problems, *judge_keys(old.metadata)]
     plan = Plan(options.dialect, reading.draft, "", (), (), tuple(findings))
@@ -91,4 +95,4 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
 
 
 def _once(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    return tuple({(finding.rule, finding.where): finding for finding in reversed(findings)}.values())[::-1]
+    return tuple({(each.rule, each.where, each.message): each for each in reversed(findings)}.values())[::-1]
