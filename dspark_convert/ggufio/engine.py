@@ -5,6 +5,8 @@ The bytes do not depend on the number of threads or on who is first, nor memory 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,7 +88,7 @@ def fill(
     digests = Digests(digest, tensor_digests, offsets[0]) if digest is not None or tensor_digests else None
     for ggml_type in {job.type for job in jobs} & NEED_LIBRARY:  # none is found out before anything is written
         quantize(np.zeros((1, BLOCKS[ggml_type][0]), np.float32), ggml_type, library=library)
-    _keep_freed_memory()
+    _settle_memory()
     reserve(descriptor, offsets[-1] + jobs[-1].nbytes)
     first, remarks, losses = check.expect(len(jobs)), Remarks(), Losses() if measure else None
     todo = ((number, unit) for number, job in enumerate(jobs) for unit in units(job, unit_bytes))
@@ -99,10 +101,13 @@ def fill(
     return Filled(tuple(remarks.findings(jobs)), each, lost)
 
 
-def _keep_freed_memory() -> None:
-    """Keep glibc from giving each unit's arrays back to the kernel, only to get them again page by page.
+def _settle_memory() -> None:
+    """Have glibc give back what planning has freed, then keep it from giving each unit's arrays back to the
+    kernel, only to get them again page by page.
 
     It stops that up to the size of the largest block that was ever freed (mallopt(3),
     M_MMAP_THRESHOLD); this one is never touched, so it takes no memory. Threefold for MXFP4.
     """
+    with contextlib.suppress(AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
     np.empty(KEPT_BYTES, np.uint8)
