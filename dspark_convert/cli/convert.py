@@ -86,7 +86,7 @@ def convert(
         Path | None, typer.Option(metavar="PATH", help="llama.cpp library for --verify and for the k-quants.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, max=256, metavar="N", help="Threads (default: the cores, at most 8).")
+        int | None, typer.Option(min=1, max=32, metavar="N", help="Threads (default: the cores, at most 8).")
     ] = None,
     split_max_size: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Split the output into files of at most SIZE (500M, 2G).")
@@ -167,9 +167,10 @@ def convert(
         from dspark_convert.runtime.validation import validate
 
         assert target_gguf is not None  # noqa: S101 - checked above
-        why_not = "an option overrides its config" if options.overrides else why_not_compared(prepared.model)
         if prepared.is_port:
-            why_not = "it was made from a GGUF (dspark-validate --reference compares it)"
+            why_not = "it was made from a GGUF (dspark-validate --reference DIR compares it)"
+        else:
+            why_not = "an option overrides its config" if options.overrides else why_not_compared(prepared.model)
         if why_not:
             message = f"the file is not compared with the checkpoint: {why_not}"
             out.note(f"note: {message}")

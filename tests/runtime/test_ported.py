@@ -12,6 +12,7 @@ from dspark_convert.runtime.report import ValidationReport
 from dspark_convert.runtime.validation import validate
 from tests import oracle, stage_oracle
 from tests.checkpoints import Pair
+from tests.conftest import Convert
 from tests.old_files import bare, ds4, early, fork, ik, prism, write_plain
 from tests.runtime.pairs import PairFiles
 from tests.runtime.stage_pairs import StagePair, make_stage_pair
@@ -65,3 +66,14 @@ def test_taps_shifted_twice_are_seen(random_pair: PairFiles, tmp_path: Path) -> 
     draft = ported(write_plain(ik(wrong), tmp_path / "old.gguf"), random_pair.target)
     report = validate(draft, random_pair.target, reference=random_pair.draft_dir, prompts=["the small boat"])
     assert "metadata" in not_passed(report)
+
+
+def test_verify_runs_the_ported_file(pair: Pair, convert: Convert, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("boat\n")
+    old = write_plain(prism(oracle.expected(pair.draft, pair.target, "bf16")), tmp_path / "old.gguf")
+    args = ("--target-gguf", pair.gguf, "--verify", "--prompts", tmp_path / "prompts.txt", "-o", "out.gguf", "--json")
+    ended = convert(old, *args)
+    assert ended.code == 1  # a random draft is no use
+    checks = {check["name"]: check["status"] for check in ended.document["validation"]["checks"]}
+    assert {name for name, status in checks.items() if status != "pass"} == {"acceptance"}
+    assert "made from a GGUF" in ended.err
