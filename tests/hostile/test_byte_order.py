@@ -48,4 +48,4 @@ def test_g27_the_values_are_there(tmp_path: Path) -> None:
             tensor = file.tensor("fc.weight")
             assert tensor is not None
             read.append(np.frombuffer(bytes(file.data(tensor)), f"{order}f4"))
-    assert np.array_equal(*read)
+    assert np.array_equal(read[0], read[1])
