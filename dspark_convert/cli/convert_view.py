@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dspark_convert.cli.describe import server_line
 from dspark_convert.cli.memory import memory_line
 from dspark_convert.cli.output import Output
+from dspark_convert.cli.sources import source_names, source_text
 from dspark_convert.cli.text import safe
 from dspark_convert.findings import Finding
 from dspark_convert.memory import Memory, estimate
@@ -34,7 +35,13 @@ def document(
         "plan": {
             "metadata": {kv.key: kv.value for kv in plan.metadata},
             "tensors": [
-                {"name": job.name, "type": job.type.name, "shape": list(job.shape), "bytes": job.nbytes}
+                {
+                    "name": job.name,
+                    "type": job.type.name,
+                    "shape": list(job.shape),
+                    "bytes": job.nbytes,
+                    "sources": source_names(job),
+                }
                 for job in plan.tensors
             ],
         },
@@ -62,7 +69,7 @@ def show_plan(out: Output, prepared: Prepared, ctx: int | None) -> None:
             job.type.name,
             " x ".join(map(str, job.shape)),
             f"{job.nbytes:,}",
-            job.source.name if job.source else "",
+            source_text(job),
         )
         for job in plan.tensors
     ]

@@ -25,6 +25,13 @@ def test_a_name_cannot_forge_a_line(pair: Pair, convert: Convert) -> None:
     assert Path(name).is_file()
 
 
+@pytest.mark.parametrize(("threads", "says"), [("0", "greater than or equal to 1"), ("33", "less than or equal to 32")])
+def test_as_many_threads_as_memory_is_promised_for(threads: str, says: str, pair: Pair, convert: Convert) -> None:
+    ended = convert(pair.draft, "--target-gguf", pair.gguf, "--threads", threads)
+    assert (ended.code, ended.out) == (2, "")
+    assert says in ended.err and "'--threads'" in ended.err
+
+
 def test_a_long_conversion_says_how_far_it_is(pair: Pair, convert: Convert, monkeypatch: pytest.MonkeyPatch) -> None:
     command = (pair.draft, "--target-gguf", pair.gguf, "--force", "-o", "out.gguf")
     silent = convert(*command)
