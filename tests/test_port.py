@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import gguf
+import jsonschema
 import numpy as np
 import pytest
 
@@ -15,6 +18,8 @@ from tests.checkpoints import Pair
 from tests.conftest import Convert, Ended
 from tests.old_files import MASK, bare, early, fork, ik, prism, write_plain
 from tests.oracle import Expected, read
+
+SCHEMA = json.loads((files("dspark_convert") / "schemas" / "convert-1.json").read_text())
 
 Change = Callable[[Expected], Expected]
 
@@ -130,6 +135,7 @@ def test_what_was_rounded_is_told_when_it_is_rounded_again(
     ended = port(eight, "--outtype", "q5_0")
     assert ended.code == 0, ended.told
     assert {rule for rule, _ in ended.findings("warning")} == {"rounded-twice"}
+    jsonschema.validate(ended.document, SCHEMA)
     losses = ended.document["output"]["losses"]
     before, after = read(eight).tensors, read(Path("out.gguf")).tensors
     assert losses.keys() == {name for name in after if after[name] != before[name]}
