@@ -79,7 +79,7 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
         wanted = tokenizer_of({kv.key: kv.value for kv in tokenizer})
         findings += judge_file(draft, old.metadata, target, wanted)
     types = make_types(options, held)
-    jobs, told = make_port_jobs(types, held)
+    jobs, told = make_port_jobs(types, held, draft)
     made = [(each.role, job) for each, job in zip(held, jobs, strict=True)]
     findings += told
     same = all(job.type is each.stored for each, job in zip(held, jobs, strict=True))

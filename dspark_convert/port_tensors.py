@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from dspark_convert.draft import Draft
@@ -19,7 +19,7 @@ from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.options import Options
 from dspark_convert.policy import FLOATS, Types, fitting, judge_experts, plain_type, tell_fallbacks
 from dspark_convert.shared import can_compare, judge_shared
-from dspark_convert.source.safetensors_header import TensorRef
+from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.specs import Role, load_specs
 from dspark_convert.target import Target
 from dspark_convert.tensors.casts import SOURCE_DTYPES
@@ -33,6 +33,8 @@ EMBEDDINGS, HEAD = "token_embd.weight", "output.weight"
 HEAD_NAMES = ("selector_", "markov_", "conf_proj.", EMBEDDINGS, HEAD)
 #: tensors that llama.cpp wants as they are, by the end of their name
 FIXED_NAMES = ("_conv_base", "d2t", ".scale", ".input_scale")
+
+MARKOV_HEAD = ("markov_w1.weight", "markov_w2.weight")
 
 #: names shown of a list
 SHOWN_NAMES = 6
@@ -95,7 +97,7 @@ def make_types(options: Options, held: Sequence[Held]) -> Types:
     return Types(options.outtype, options.experts, plain_type(each.source for each in held if each.role != "fixed"))
 
 
-def make_port_jobs(types: Types, held: Sequence[Held]) -> tuple[list[TensorJob], list[Finding]]:
+def make_port_jobs(types: Types, held: Sequence[Held], draft: Draft) -> tuple[list[TensorJob], list[Finding]]:
     """A job for each tensor, and what is to be told of those whose type changes."""
     wanted = [wanted_for(types, each) for each in held]
     jobs = [
@@ -113,7 +115,15 @@ def make_port_jobs(types: Types, held: Sequence[Held]) -> tuple[list[TensorJob],
         *_unreadable(changed),
         *_rounded_again(changed),
     ]
-    return jobs, findings
+    return [_of_nothing(job) if draft.markov_head_type == "zero" else job for job in jobs], findings
+
+
+def _of_nothing(job: TensorJob) -> TensorJob:
+    """A matrix of the Markov head that was added to a draft without one: its zeros are no damage."""
+    if job.name not in MARKOV_HEAD or job.source is None:
+        return job
+    data = read_bytes(job.source)
+    return replace(job, sources=(), transform="zeros") if data.count(0) == len(data) else job
 
 
 def wanted_for(types: Types, held: Held) -> GGMLType:

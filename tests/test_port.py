@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests import oracle
-from tests.checkpoints import Pair
+from tests.checkpoints import Pair, Tensors
 from tests.conftest import Convert, Ended
 from tests.old_files import MASK, bare, early, fork, ik, prism, write_plain
 from tests.oracle import Expected, read
@@ -363,3 +363,28 @@ def test_what_is_told_to_people(pair: Pair, convert: Convert) -> None:
     assert "blk.0.ffn_up.weight" in ended.out
     assert "Memory: " in ended.out
     assert "at 1,024 positions" in ended.out
+
+
+def test_a_head_of_zeros_is_no_damage(pair: Pair, convert: Convert, port: Callable[..., Ended]) -> None:
+    pair.config({"markov_rank": 0})
+    pair.tensors(lambda tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("markov_")])
+    pair.config({"confidence_head_with_markov": False})
+    pair.tensors(shortened)
+    direct = of_checkpoint(pair, convert, "direct.gguf", "--outtype", "q8_0")
+    ended = port(of_checkpoint(pair, convert, "bf16.gguf"), "--outtype", "q8_0", "--strict")
+    assert ended.code == 0, ended.told
+    assert Path("out.gguf").read_bytes() == direct.read_bytes()
+    file = read(Path("bf16.gguf"))
+    kind, shape, data = file.tensors["markov_w1.weight"]
+    assert not any(data)
+    file.tensors["markov_w1.weight"] = kind, shape, bytes(len(data) - 2) + b"\x80\x3f"
+    write_plain(file, Path("bf16.gguf"))
+    assert port(Path("bf16.gguf")).code == 0  # what is there counts, not what it is called
+    assert read(Path("out.gguf")).tensors["markov_w1.weight"] == file.tensors["markov_w1.weight"]
+
+
+def shortened(tensors: Tensors) -> None:
+    """The confidence head without the columns of the Markov embedding."""
+    name = "confidence_head.proj.weight"
+    tensor = tensors[name]
+    tensors[name] = tensor._replace(shape=(1, 128), data=tensor.data[:256])
