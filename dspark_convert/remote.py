@@ -100,6 +100,24 @@ def local_target(directory: Path | None, sink: Sink) -> Path | None:
     return fetch_target(hub_id, sink)
 
 
+def local_reference(directory: Path | None, draft: Path, sink: Sink) -> Path | None:
+    """``directory``, or where the draft's checkpoint lies now if it names a repository.
+
+    Of its embeddings and head those come with it that the file ``draft`` holds: the others are the target's.
+    """
+    if directory is None or parse_hub_id(directory) is None:
+        return directory
+    from dspark_convert.ggufio.reader import open_gguf
+    from dspark_convert.source.hub import materialise
+
+    with open_gguf(draft) as file:
+        holds_tables = any(file.tensor(name) is not None for name in ("token_embd.weight", "output.weight"))
+    survey = survey_model(directory, sink, "include" if holds_tables else "omit")
+    assert survey is not None  # noqa: S101 - it is a hub id
+    sink.note(f"{survey}")
+    return materialise(survey, sink)
+
+
 def plan_for_survey(
     survey: Survey,
     target: Target | None = None,

@@ -116,6 +116,14 @@ def inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     yield from _in_process(command, "dspark-inspect", tmp_path, monkeypatch, capsys)
 
 
+@pytest.fixture
+def validate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Convert]:
+    """``dspark-validate ARGS``, likewise; llama.cpp runs in its child process."""
+    from dspark_convert.cli.validate import validate_command as command
+
+    yield from _in_process(command, "dspark-validate", tmp_path, monkeypatch, capsys)
+
+
 def _in_process(
     command: Callable[..., int],
     name: str,

@@ -25,7 +25,9 @@ def validate_command(
     target: Annotated[Path, typer.Option("--target", metavar="TARGET.gguf", help="The model that it drafts for.")],
     reference: Annotated[
         Path | None,
-        typer.Option("--reference", metavar="DIR", help="The draft's checkpoint: does the file compute the same?"),
+        typer.Option(
+            "--reference", metavar="DIR", help="The draft's checkpoint, or its hub id: does the file compute the same?"
+        ),
     ] = None,
     target_reference: Annotated[
         Path | None,
@@ -75,6 +77,7 @@ def validate_command(
         raise UsageError("--target-reference adds to a comparison with --reference DIR: give that too.")
     out = Output(json=json, quiet=quiet)
     texts = None if prompts is None else read_prompts(prompts)
+    reference = _on_disk(reference, draft, target, lib, out)
     with _phases(out) as on_phase:
         report = validate(
             draft,
@@ -94,6 +97,24 @@ def validate_command(
         out.human("what the file computes was not compared with its checkpoint: --reference DIR does that")
     out.json(report.to_json())
     return 0 if report.passed else 1
+
+
+def _on_disk(reference: Path | None, draft: Path, target: Path, lib: Path | None, out: Output) -> Path | None:
+    """The directory of the draft's checkpoint, fetched if it lies on the hub."""
+    from dspark_convert.source.hub_id import parse_hub_id
+
+    if reference is None or parse_hub_id(reference) is None:
+        return reference
+    from dspark_convert.remote import local_reference
+    from dspark_convert.runtime.library import find_library
+    from dspark_convert.runtime.precheck import precheck
+    from dspark_convert.runtime.proof import require_packages
+
+    # What stops the run is told before gigabytes are fetched.
+    require_packages()
+    precheck(draft, target)
+    find_library(lib)
+    return local_reference(reference, draft, out)
 
 
 @contextmanager

@@ -60,6 +60,12 @@ def why_not_compared(directory: Path) -> str:
     return ""
 
 
+def require_packages() -> None:
+    """Raise EnvironmentFault unless there is PyTorch and what else a comparison needs."""
+    if missing := _missing_packages():
+        raise EnvironmentFault(f"the file cannot be compared with its checkpoint: {missing}.")
+
+
 def _missing_packages() -> str:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if not missing:
@@ -128,8 +134,7 @@ class Proof:
     """
 
     def __init__(self, draft: Path, target: Path, directory: Path, target_directory: Path | None) -> None:
-        if missing := _missing_packages():
-            raise EnvironmentFault(f"the file cannot be compared with its checkpoint: {missing}.")
+        require_packages()
         from dspark_convert.reference.target import TargetReference
 
         for path in filter(None, (directory, target_directory)):
