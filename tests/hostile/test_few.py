@@ -38,19 +38,19 @@ def many_tensors(raw: Raw) -> None:
 
 
 def strings(raw: Raw) -> None:
-    raw.encoded("strings", ARRAY, B.pack("IQ", STRING, 2_000_000) + bytes(16_000_000))
+    raw.encoded("strings", ARRAY, B.pack("IQ", STRING, 1_000_000) + bytes(8_000_000))
 
 
 def bools(raw: Raw) -> None:
-    raw.encoded("bools", ARRAY, B.pack("IQ", 7, 16_000_000) + bytes(16_000_000))
+    raw.encoded("bools", ARRAY, B.pack("IQ", 7, 8_000_000) + bytes(8_000_000))
 
 
 def arrays(raw: Raw) -> None:
-    raw.encoded("arrays", ARRAY, B.pack("IQ", ARRAY, 500_000) + B.pack("IQ", 4, 0) * 500_000)
+    raw.encoded("arrays", ARRAY, B.pack("IQ", ARRAY, 200_000) + B.pack("IQ", 4, 0) * 200_000)
 
 
 def long_text(raw: Raw) -> None:
-    raw.encoded("text", STRING, B.string(b"\xff" * 16_000_000))
+    raw.encoded("text", STRING, B.string(b"\xff" * 6_000_000))
 
 
 #: how much memory a file of this kind may take, in multiples of its size; beyond what an empty one takes
