@@ -71,7 +71,7 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     if is_gguf(request.model):
         return _prepare_port(request, dry_run=dry_run, sink=sink)
     survey = survey_model(request.model, sink, request.options.shared_tensors)
-    if request.target_dir is None and request.target_gguf is None and _is_in_target(request.model, survey):
+    if request.target_dir is None and request.target_gguf is None and is_in_target(request.model, survey):
         request = replace(request, target_dir=request.model)
     _require_named_tokenizer(request)
     if request.target_dir is None and request.target_gguf is None and not dry_run:
@@ -138,7 +138,7 @@ def _check_named(request: Request, *, dry_run: bool) -> bool:
     return taken
 
 
-def _is_in_target(model: Path, survey: Survey | None) -> bool:
+def is_in_target(model: Path, survey: Survey | None) -> bool:
     """Whether the checkpoint is the target's own, the draft's tensors among its, and has the tokenizer."""
     if survey is not None:
         return "tokenizer.json" in survey.repository.files and holds_target(survey.config)

@@ -36,6 +36,7 @@ class Inspection:
     ``nbytes`` is the file's size, for a checkpoint that of the tensors it would be written with.
     ``container`` tells of a GGUF its version, byte order and alignment; ``whole``: bytes that it should
     have, where it has fewer; ``read``: bytes that were fetched, where it lies on the hub.
+    ``in_target``: the checkpoint is the target's own, the draft's tensors among its.
     """
 
     path: Path
@@ -48,6 +49,7 @@ class Inspection:
     tensors: tuple[TensorRow, ...]
     findings: tuple[Finding, ...]
     context: int | None = None
+    in_target: bool = False
 
     @property
     def memory(self) -> Memory | None:

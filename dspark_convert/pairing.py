@@ -25,10 +25,12 @@ def inspect_elsewhere(
 
     Raises as ``inspect_directory``, ``remote.find_gguf`` and ``inspect_hub_file`` do.
     """
+    from dspark_convert.convert import is_in_target
     from dspark_convert.plan import plan_for_directory
 
     if named is None:
-        return pair_plan(path, plan_for_directory(path, target), target, path)
+        inspection, fit = pair_plan(path, plan_for_directory(path, target), target, path)
+        return replace(inspection, in_target=is_in_target(path, None)), fit
     from dspark_convert.remote import find_gguf, plan_for_survey, survey_repository
 
     repository, file = find_gguf(*named, sink)
@@ -37,7 +39,9 @@ def inspect_elsewhere(
         return pair_file(inspect_hub_file(repository, file, sink, beside), target)
     survey = survey_repository(repository, sink)
     root = survey.directory or repository.cache.snapshot
-    return pair_plan(Path(str(repository.id)), plan_for_survey(survey, target), target, root)
+    label = Path(str(repository.id))
+    inspection, fit = pair_plan(label, plan_for_survey(survey, target), target, root)
+    return replace(inspection, in_target=is_in_target(label, survey)), fit
 
 
 def pair_file(inspection: Inspection, target: Target | None) -> tuple[Inspection, Fit | None]:

@@ -78,7 +78,9 @@ def next_step(inspection: Inspection, target: str = "") -> tuple[str, str]:
         verb = "run" if inspection.kind == "gguf" else "converted"
         return f"It cannot be {verb} as it is", "see the errors below"
     if inspection.kind == "checkpoint":
-        return "Convert it with", f"dspark-convert {_quoted(path)} --target-model-dir {_quoted(target or 'TARGET')}"
+        option = "--target-gguf" if target.endswith(".gguf") else "--target-model-dir"
+        given = "" if inspection.in_target and not target else f" {option} {_quoted(target or 'TARGET')}"
+        return "Convert it with", f"dspark-convert {_quoted(path)}{given}"
     given = _quoted(target or "TARGET.gguf")
     if draft is None or errors or not mainline(inspection.dialect):
         return "Make a file for mainline llama.cpp with", f"dspark-convert {_quoted(path)} --target-gguf {given}"

@@ -9,7 +9,10 @@ import pytest
 from dspark_convert.cli.describe import meaning_fields, next_step
 from dspark_convert.inspection import inspect_directory, inspect_file
 from fixtures.deepseek4 import make_deepseek4
+from fixtures.deepseek4_gguf import write_deepseek4_gguf
+from tests.conftest import Convert
 from tests.draft_file import U32
+from tests.hub_place import REPO, HubPlace, repository_of
 from tests.stage_file import StageFile, published_flash, write_header
 
 
@@ -85,3 +88,21 @@ def test_a_checkpoint_that_holds_the_target_too(tmp_path: Path) -> None:
     assert fields["attention"] == "both ways within the block, a window of 8 in all stages, with sinks, context 1,024"
     assert fields["RoPE"] == "neighbouring pairs (2i, 2i + 1), the last 16 of 32 dimensions, base 10,000"
     assert next_step(inspection)[1].startswith("dspark-convert ")
+
+
+def test_the_line_that_converts_names_a_target_only_where_one_is_needed(tmp_path: Path, inspect: Convert) -> None:
+    root = make_deepseek4(tmp_path / "v4")
+    assert f"\n  dspark-convert {root}\n" in inspect(root).out
+    assert f"\n  dspark-convert {root} --target-model-dir {root}\n" in inspect(root, "--target", root).out
+    write_deepseek4_gguf(root, target := tmp_path / "target.gguf")
+    assert f"\n  dspark-convert {root} --target-gguf {target}\n" in inspect(root, "--target", target).out
+    (root / "tokenizer.json").unlink()
+    assert f"\n  dspark-convert {root} --target-model-dir TARGET\n" in inspect(root).out
+
+
+def test_the_same_of_one_on_the_hub(tmp_path: Path, hub: HubPlace, inspect: Convert) -> None:
+    hub.server.files = repository_of(make_deepseek4(tmp_path / "v4"))
+    assert f"\n  dspark-convert {REPO}@main\n" in inspect(f"{REPO}@main").out
+    del hub.server.files["tokenizer.json"]
+    hub.server.commit = "b" * 40
+    assert f"\n  dspark-convert {REPO} --target-model-dir TARGET\n" in inspect(REPO).out
