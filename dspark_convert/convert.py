@@ -118,10 +118,13 @@ def _prepare_port(request: Request, *, dry_run: bool, sink: Sink) -> Prepared:
 
 def is_gguf(model: Path) -> bool:
     """Whether the draft is a file to port, and no checkpoint."""
-    if not model.is_file():
+    if not model.is_file() or model.suffix == ".gguf":
+        return model.is_file()
+    try:
+        with model.open("rb") as stream:
+            return stream.read(len(GGUF_MAGIC)) == GGUF_MAGIC
+    except OSError:  # which is told as of any file that is no directory
         return False
-    with model.open("rb") as stream:
-        return model.suffix == ".gguf" or stream.read(4) == GGUF_MAGIC
 
 
 def _require_named_tokenizer(request: Request) -> None:

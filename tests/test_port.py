@@ -60,6 +60,16 @@ def test_a_bf16_file_gives_what_the_checkpoint_gives(
     assert Path("out.gguf").read_bytes() == direct.read_bytes()
 
 
+def test_the_donor_may_be_a_directory(pair: Pair, convert: Convert) -> None:
+    target = ("--target-model-dir", pair.target)
+    assert convert(pair.draft, *target, "--outtype", "q8_0", "-o", "direct.gguf").code == 0
+    assert convert(pair.draft, *target, "-o", "bf16.gguf", "--no-chat-template").code == 0
+    assert convert("bf16.gguf", *target, "--outtype", "q8_0", "-o", "out.gguf").code == 0
+    assert Path("out.gguf").read_bytes() == Path("direct.gguf").read_bytes()
+    assert convert("direct.gguf", "--no-chat-template", "-o", "bare.gguf").code == 0
+    assert not [key for key in read(Path("bare.gguf")).kv if "chat_template" in key]
+
+
 def test_a_file_keeps_its_own_vocabulary_where_no_other_is_given(
     pair: Pair, convert: Convert, port: Callable[..., Ended]
 ) -> None:
