@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,11 +181,24 @@ def _wanted(
     names = sorted({claims[tensor] for tensor in needed if tensor in claims})
     missing = [name for name in names if not (root / name).is_file()]
     if missing:
-        lost = set(missing)
-        held = sum(claims[tensor] in lost for tensor in needed if tensor in claims)
-        where = listed(missing, MAX_LISTED)
-        message = f"shards missing: {len(missing)} of {len(names)} (tensors in them: {held}): {where}."
-        findings.append(error("shard-missing", where, message, "fetch them into the same directory"))
+        held = Counter(claims[tensor] for tensor in needed if tensor in claims)
+        files = listed([f"{name} ({held[name]:,} tensor{'s' * (held[name] > 1)})" for name in missing], MAX_LISTED)
+        in_all = len(set(claims.values()))
+        of = f"{len(names):,} file{'s' * (len(names) > 1)}"
+        if in_all > len(names):
+            of += f" that hold{'s' * (len(names) == 1)} the draft (of {in_all:,} in all)"
+        some = len(missing) < len(names)
+        how_many = f"{len(missing):,} of the" if some else "the" if len(names) == 1 else "all"
+        are = "is" if len(missing) == 1 else "are"
+        message = f"{how_many} {of} {are} missing: {files}."
+        findings.append(
+            error(
+                "shard-missing",
+                listed(missing, MAX_LISTED),
+                message,
+                f"fetch {'it' if are == 'is' else 'them'} into the same directory",
+            )
+        )
     stray = sorted({p.name for p in shards} - set(claims.values()))
     if stray:
         where = listed(stray, MAX_LISTED)

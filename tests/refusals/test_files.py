@@ -166,7 +166,12 @@ CASES = [
     ),
     Case("G08 two splits", two_splits, (("shard-families", "-of-00002 and -of-00003"),), ("several splits",)),
     Case("one of two shards, no index", one_of_two, (("shard-missing", "*.safetensors"),), ("numbers 2",)),
-    Case("G03 a shard is missing", indexed(lost_shard), (("shard-missing", SECOND),), ("1 of 2", "in them: 21")),
+    Case(
+        "G03 a shard is missing",
+        indexed(lost_shard),
+        (("shard-missing", SECOND),),
+        ("1 of the 2 files is missing", "(21 tensors)"),
+    ),
     Case("G03 in another shard", indexed(moved), (("shard-index", "norm.weight"),), ("which is not so",)),
     Case("G03 not in the index", indexed(unlisted), (("shard-index", "norm.weight"),), ("does not list",)),
     Case("G03 in no shard", indexed(phantom), (("shard-index", "phantom.weight"),), ("which is not so",)),

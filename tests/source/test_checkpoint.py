@@ -96,8 +96,8 @@ def test_of_thousands_of_missing_shards_a_few_are_named(pair: Pair) -> None:
     pair.index({"weight_map": {f"t{i}": f"{i:05d}.safetensors" for i in range(3000)}})
     missing, stray = open_checkpoint(pair.draft).findings
     assert missing.rule == "shard-missing"
-    assert "3000 of 3000 (tensors in them: 3000): 00000.safetensors" in missing.message
-    assert missing.message.endswith("00007.safetensors and 2992 more.")
+    assert missing.message.startswith("all 3,000 files are missing: 00000.safetensors (1 tensor), ")
+    assert missing.message.endswith("00007.safetensors (1 tensor) and 2992 more.")
     assert len(missing.message + missing.where) < 600
     assert stray.rule == "shard-unlisted"
 
@@ -118,7 +118,31 @@ def test_files_without_a_needed_tensor_are_not_looked_for(pair: Pair) -> None:
     (pair.draft / kept).unlink()
     (missing,) = open_checkpoint(pair.draft, needs=only("norm.weight")).findings
     assert (missing.rule, missing.where) == ("shard-missing", kept)
-    assert "1 of 1 (tensors in them: 1)" in missing.message
+    assert missing.message == f"the 1 file that holds the draft (of 3 in all) is missing: {kept} (1 tensor)."
+
+
+def test_missing_files_are_told_in_a_sentence(pair: Pair) -> None:
+    """One of three; and of a draft inside its target, whose last three files of 48 were not fetched."""
+    pair.split(shards=3)
+    second = "model-00002-of-00003.safetensors"
+    (pair.draft / second).unlink()
+    (missing,) = open_checkpoint(pair.draft).findings
+    assert missing.message == f"1 of the 3 files is missing: {second} (14 tensors)."
+    assert missing.fix == "fetch it into the same directory"
+
+    files = [f"model-{number:05d}-of-00048.safetensors" for number in range(1, 49)]
+    pair.index({"weight_map": {f"t{i}": files[i % 48] for i in range(48 * 1200)}})
+    for path in pair.draft.glob("*.safetensors"):
+        path.unlink()
+    for file in files[:45]:
+        (pair.draft / file).touch()
+    names = [f"t{i}" for i in range(48 * 1200) if i % 48 >= 45]
+    (missing,) = open_checkpoint(pair.draft, needs=only(*names)).findings
+    assert missing.message == (
+        "all 3 files that hold the draft (of 48 in all) are missing: model-00046-of-00048.safetensors (1,200 tensors), "
+        "model-00047-of-00048.safetensors (1,200 tensors), model-00048-of-00048.safetensors (1,200 tensors)."
+    )
+    assert missing.fix == "fetch them into the same directory"
 
 
 @pytest.mark.parametrize("embedded", [True, False])
