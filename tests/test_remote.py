@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoints import Pair, read_tensors
+from tests.checkpoints import Pair, read_tensors, write_tensors
 from tests.conftest import Convert
 from tests.hub_place import REPO, HubPlace, repository_of
 from tests.hub_server import COMMIT, Reply
@@ -87,6 +87,58 @@ def test_a_draft_inside_its_target(deepseek4: Path, hub: HubPlace, convert: Conv
     heads = 3 * (1 << 16)  # as much is asked for before a header's length is known
     assert needed < hub.server.sent(*shards) <= needed * 1.01 + heads
     assert {asked.name for asked in hub.server.log} & set(shards) == set(sorted(shards)[2:])
+
+
+def test_a_draft_inside_its_target_over_connections_that_break(
+    deepseek4: Path, hub: HubPlace, convert: Convert, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every shard is cut twice: within one hundredth of the draft's bytes all the same, and the same file."""
+    monkeypatch.setattr("dspark_convert.source.hub_files.FIRST_BYTES", 8)
+    hub.server.files = repository_of(deepseek4)
+    shards = sorted(name for name in hub.server.files if name.endswith(".safetensors"))[2:]
+    heads = sum(8 + int.from_bytes(hub.server.files[name][:8], "little") for name in shards)
+
+    def cut(reply: Reply) -> Reply:
+        return Reply(reply.status, reply.headers, reply.body, cut=len(reply.body) // 3)
+
+    whole: list[Callable[[Reply], Reply]] = [lambda reply: reply] * 2  # the header comes in two answers
+    hub.server.bends = {name: [*whole, cut, cut] for name in shards}
+    assert convert(deepseek4, "-o", "local.gguf").code == 0
+    ended = convert(REPO, "-o", "hub.gguf")
+    assert (ended.code, Path("hub.gguf").read_bytes()) == (0, Path("local.gguf").read_bytes())
+    assert len(hub.waits) == 2 * len(shards)
+    needed = sum(
+        len(tensor.data)
+        for path in deepseek4.glob("*.safetensors")
+        for name, tensor in read_tensors(path).items()
+        if name.startswith("mtp.")
+    )
+    assert 0 <= hub.server.sent(*shards) - heads - needed <= needed / 100
+
+
+def test_tables_of_the_stages_own_stay_on_the_hub(
+    deepseek4: Path, hub: HubPlace, convert: Convert, tmp_path: Path
+) -> None:
+    root = tmp_path / "clone" / deepseek4.parent.parent.name / "snapshots" / COMMIT
+    shutil.copytree(deepseek4, root)
+    index = json.loads((root / "model.safetensors.index.json").read_text())
+    target = {name: t for path in root.glob("*.safetensors") for name, t in read_tensors(path).items()}
+    tables = {"mtp.0.embed.weight": target["embed.weight"], "mtp.2.head.weight": target["head.weight"]}
+    for (name, table), beside in zip(tables.items(), ("mtp.0.main_norm.weight", "mtp.2.norm.weight"), strict=True):
+        file = root / index["weight_map"][beside]
+        write_tensors(file, read_tensors(file) | {name: table})
+        index["weight_map"][name] = file.name
+    (root / "model.safetensors.index.json").write_text(json.dumps(index))
+    hub.server.files = repository_of(root)
+    for choice in ("omit", "include"):
+        assert convert(root, "-o", f"{choice}.gguf", "--shared-tensors", choice).code == 0
+        hub.server.log.clear()
+        ended = convert(REPO, "-o", f"hub-{choice}.gguf", "--shared-tensors", choice, "--json")
+        assert ended.code == 0
+        assert Path(f"hub-{choice}.gguf").read_bytes() == Path(f"{choice}.gguf").read_bytes()
+        if choice == "omit":
+            assert ("shared-omitted", "mtp.0.embed.weight and mtp.2.head.weight") in ended.findings("warning")
+    assert hub.server.sent() == sum(len(table.data) for table in tables.values())
 
 
 def ended_findings(convert: Convert, pair: Pair) -> list[dict[str, str]]:
