@@ -136,7 +136,9 @@ def wrapped(text: str, head: str, indent: int | None = None) -> list[str]:
         return [head + text]
     kept = BRACKETED.sub(lambda found: found[0].replace(" ", NO_BREAK), text)
     lines = textwrap.wrap(kept, max(width - indent, 20), break_on_hyphens=False) or [""]
-    return [head + lines[0].replace(NO_BREAK, " "), *(" " * indent + x.replace(NO_BREAK, " ") for x in lines[1:])]
+    # What stood in the middle of a line may command a CI job at the start of one.
+    below = (safe(" " * indent + line.replace(NO_BREAK, " ")) for line in lines[1:])
+    return [head + lines[0].replace(NO_BREAK, " "), *below]
 
 
 class Output:
@@ -182,7 +184,7 @@ class Output:
         console = self._console()
         with console.capture() as captured:
             console.print(table)
-        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+        print("\n".join(safe(line.rstrip()) for line in captured.get().splitlines()))
 
     def fields(self, pairs: Sequence[tuple[str, Any]]) -> None:
         """Name and value a line, values aligned and on a terminal wrapped, names in colour, to stdout."""
@@ -193,7 +195,7 @@ class Output:
         indent = max(len(name) for name, _ in told) + 2
         for name, value in told:
             head = coloured(sys.stdout, NAME_COLOUR, name) + " " * (indent - len(name))
-            print("\n".join(wrapped(safe(str(value)), head, indent)))
+            print("\n".join(wrapped(abridged(str(value)), head, indent)))
 
     def json(self, obj: Any) -> None:
         """The result as one JSON document, to stdout, if --json was given. Call it once, last."""

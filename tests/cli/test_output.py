@@ -162,3 +162,22 @@ def test_short_lists_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
         "       [1, 2, 3]",
     ]
     assert wrapped("short", "x: ") == ["x: short"]
+
+
+def test_no_broken_line_commands_a_ci_job(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Output()
+    out.fields([("made from", "x" * 60 + " ::set-output name=a::b")])
+    # A table breaks within words.
+    out.table(["name", "type"], [("x" * 73 + "::set-output name=a::b", "F32")])
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.lstrip().startswith("\\x3a:set-output")]) == 2
+    assert not [line for line in lines if line.lstrip().startswith("::")]
+
+
+def test_a_field_is_short_whatever_the_file_says(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().fields([("made from", "x" * 1_000_000 + " at y")])
+    told = capsys.readouterr().out
+    assert len(told) < 1100
+    assert told.endswith("at y (1,000,005 characters)\n")
