@@ -86,7 +86,7 @@ def convert(
         Path | None, typer.Option(metavar="PATH", help="llama.cpp library for --verify and for the k-quants.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, max=32, metavar="N", help="Threads (default: the cores, at most 8).")
+        int | None, typer.Option(min=1, max=16, metavar="N", help="Threads (default: the cores, at most 8).")
     ] = None,
     split_max_size: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Split the output into files of at most SIZE (500M, 2G).")

@@ -86,6 +86,8 @@ def fill(
         require_agreement(job)
     threads = threads or default_threads()
     digests = Digests(digest, tensor_digests, offsets[0]) if digest is not None or tensor_digests else None
+    if digests:  # one thread hashes, and what it has not reached stays in memory
+        threads = min(threads, MAX_THREADS)
     for ggml_type in {job.type for job in jobs} & NEED_LIBRARY:  # none is found out before anything is written
         quantize(np.zeros((1, BLOCKS[ggml_type][0]), np.float32), ggml_type, library=library)
     _settle_memory()

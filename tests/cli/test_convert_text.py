@@ -25,7 +25,7 @@ def test_a_name_cannot_forge_a_line(pair: Pair, convert: Convert) -> None:
     assert Path(name).is_file()
 
 
-@pytest.mark.parametrize(("threads", "says"), [("0", "greater than or equal to 1"), ("33", "less than or equal to 32")])
+@pytest.mark.parametrize(("threads", "says"), [("0", "greater than or equal to 1"), ("17", "less than or equal to 16")])
 def test_as_many_threads_as_memory_is_promised_for(threads: str, says: str, pair: Pair, convert: Convert) -> None:
     ended = convert(pair.draft, "--target-gguf", pair.gguf, "--threads", threads)
     assert (ended.code, ended.out) == (2, "")

@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 import pytest
 
-from dspark_convert.ggufio.engine import AHEAD, Filled, default_threads
+from dspark_convert.ggufio.engine import AHEAD, MAX_THREADS, Filled, default_threads
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.tensors.quantize import quantize
@@ -95,8 +95,11 @@ def test_short_reads_and_writes_lose_nothing(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "short").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_a_slow_hash_holds_the_threads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more units wait for it than there are readers."""
+@pytest.mark.parametrize(("threads", "used"), [(3, 3), (100, MAX_THREADS)])
+def test_a_slow_hash_holds_the_threads_back(
+    threads: int, used: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more units wait for it than there are readers, of which there are only so many."""
     written = 0
     pwrite = os.pwrite
 
@@ -118,9 +121,9 @@ def test_a_slow_hash_holds_the_threads_back(tmp_path: Path, monkeypatch: pytest.
     held: list[int] = []
     monkeypatch.setattr(os, "pwrite", counting)
     made = job(source(tmp_path / "w", numbers("F32", (4000, 64)), "F32"), GGMLType.F32)
-    run(tmp_path / "o", [made], threads=3, unit_bytes=256, digest=Slow())
+    run(tmp_path / "o", [made], threads=threads, unit_bytes=256, digest=Slow())
     assert len(held) == 2 * 4000  # with the padding before each, mostly empty
-    assert max(held) <= 256 * (3 + AHEAD)
+    assert max(held) <= 256 * (used + AHEAD)
 
 
 @pytest.mark.parametrize("encoding", ["plain", "fp8", "fp4"])
