@@ -18,7 +18,7 @@ from typing import Any
 from dspark_convert.findings import Severity
 
 #: in the order in which they are documented
-GROUPS = ("container", "keys", "meaning", "stages", "tensors", "vocabulary", "pair", "checkpoint", "writing")
+GROUPS = ("container", "keys", "meaning", "stages", "tensors", "vocabulary", "pair", "checkpoint", "writing", "checks")
 
 
 @dataclass(frozen=True)
