@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 from dspark_convert.draft import Draft
-from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.layouts import Layout, dialect_key, dialect_name, layout_named
 from dspark_convert.ggufio.layouts.names import MAINLINE, OWN
 from dspark_convert.ggufio.layouts.view import MASK, TAPS
-from dspark_convert.ggufio.types import KV, ValueType, array, string
-from dspark_convert.metadata import mask, runtime
+from dspark_convert.ggufio.types import KV, array, string
 
 ARCHITECTURE = "general.architecture"
 WITH_MAINLINE = "use --dialect dflash"
@@ -75,43 +72,6 @@ def _reasons(layout: Layout, draft: Draft) -> Iterator[tuple[str, str]]:
     for name, there in held.items():
         if there and dialect_name(layout.name, name, draft.n_layer) is None:
             yield name, f"it has no place for {name}"
-
-
-def keys_for(dialect: str, draft: Draft, *, mrope: bool = False) -> list[KV]:
-    """What a runtime of layout ``dialect`` reads of ``draft``, with the mask token and the architecture.
-
-    Raises InputError if the layout cannot hold it, KeyError if there is no such layout.
-    """
-    problems = judge_dialect(dialect, draft)
-    if problems:
-        raise InputError(problems[0].message, findings=problems)
-    kvs = [string(ARCHITECTURE, "dflash"), *runtime("dflash", draft, mrope=mrope), *_attention(draft), mask(draft)]
-    return in_dialect(dialect, draft, kvs)
-
-
-def _attention(draft: Draft) -> Iterator[KV]:
-    """What no draft that this tool converts needs to say, and ported ones do."""
-    if draft.causal:
-        yield KV(f"{MAINLINE}attention.causal", ValueType.BOOL, True)
-    if draft.deepseek4:
-        return
-    if draft.sliding_window is not None:
-        yield KV(f"{MAINLINE}attention.sliding_window", ValueType.UINT32, draft.sliding_window)
-    if draft.sliding_window_pattern:
-        pattern = list(draft.sliding_window_pattern)
-        yield array(f"{MAINLINE}attention.sliding_window_pattern", ValueType.BOOL, pattern)
-    if draft.rope.dimension_count != draft.head_dim:
-        yield KV(f"{MAINLINE}rope.dimension_count", ValueType.UINT32, draft.rope.dimension_count)
-    for name, value in (draft.rope.scaling or {}).items():
-        yield KV(f"{MAINLINE}rope.scaling.{name}", _type_of(value), value)
-
-
-def _type_of(value: Any) -> ValueType:
-    if isinstance(value, bool):
-        return ValueType.BOOL
-    if isinstance(value, str):
-        return ValueType.STRING
-    return ValueType.UINT32 if isinstance(value, int) else ValueType.FLOAT32
 
 
 def in_dialect(dialect: str, draft: Draft, kvs: Iterable[KV]) -> list[KV]:

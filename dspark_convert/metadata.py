@@ -1,8 +1,7 @@
 """A Draft's meaning as GGUF key/values: the runtime's own keys, and ours beside them.
 
 Names and types of the runtime's keys are those that llama.cpp's ``llama-arch.cpp`` reads for the
-architecture ``dflash``; the dialect ``dspark`` is the layout of the first llama.cpp revisions with
-DSpark, which spell the same keys ``dspark.*`` and need ``dspark.markov_rank``.
+architecture ``dflash``. Other layouts are made from these words (``foreign``).
 """
 
 from __future__ import annotations
@@ -11,20 +10,28 @@ from collections.abc import Callable, Iterator
 
 from dspark_convert import __version__
 from dspark_convert.draft import DeepSeek4, Draft
-from dspark_convert.ggufio.types import KV, GGMLType, ValueType, array, boolean, f32, string, u32
-from dspark_convert.options import Dialect
-from dspark_convert.policy import FILE_TYPES
+from dspark_convert.ggufio.types import (
+    FILE_TYPES,
+    KV,
+    SQRT_SOFTPLUS,
+    GGMLType,
+    ValueType,
+    array,
+    boolean,
+    f32,
+    string,
+    u32,
+)
 from dspark_convert.source.provenance import Provenance
 from dspark_convert.target import Target
 
-#: llama.cpp's LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS
-SQRT_SOFTPLUS = 4
+ARCHITECTURE = "dflash"
 
 
-def general(dialect: Dialect, source: Provenance, target: Target | None, matrices: GGMLType) -> list[KV]:
+def general(source: Provenance, target: Target | None, matrices: GGMLType) -> list[KV]:
     """``general.*``: what the file is called and what it was made from."""
     kvs = [
-        string("general.architecture", dialect),
+        string("general.architecture", ARCHITECTURE),
         string("general.type", "model"),
         string("general.name", source.name),
     ]
@@ -45,11 +52,11 @@ def general(dialect: Dialect, source: Provenance, target: Target | None, matrice
     return kvs
 
 
-def runtime(dialect: Dialect, draft: Draft, *, mrope: bool) -> list[KV]:
+def runtime(draft: Draft, *, mrope: bool) -> list[KV]:
     """The keys that llama.cpp reads."""
 
     def key(name: str) -> str:
-        return f"{dialect}.{name}"
+        return f"{ARCHITECTURE}.{name}"
 
     stages = draft.deepseek4
     kvs = [
@@ -73,8 +80,6 @@ def runtime(dialect: Dialect, draft: Draft, *, mrope: bool) -> list[KV]:
         # The draft rotates along the text axis alone: one section that holds every pair.
         sections = [draft.rope.dimension_count // 2, 0, 0, 0]
         kvs.append(array(key("rope.dimension_sections"), ValueType.INT32, sections))
-    if dialect == "dspark":
-        kvs.append(u32("dspark.markov_rank", draft.markov_rank))
     return kvs
 
 
@@ -133,7 +138,6 @@ def mask(draft: Draft) -> KV:
 
 
 def metadata(
-    dialect: Dialect,
     draft: Draft,
     source: Provenance,
     target: Target | None,
@@ -142,8 +146,8 @@ def metadata(
 ) -> tuple[KV, ...]:
     """All key/values of the file in order; a key that two parts write stands once."""
     kvs = [
-        *general(dialect, source, target, matrices),
-        *runtime(dialect, draft, mrope=target is not None and target.mrope),
+        *general(source, target, matrices),
+        *runtime(draft, mrope=target is not None and target.mrope),
         *meaning(draft, source, target),
         *tokenizer,
         mask(draft),

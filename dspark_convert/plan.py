@@ -106,7 +106,7 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     jobs = make_jobs(spec, values.known, written, flat, types)
     made = [(place.rule.role, job) for place, job in zip(written, jobs, strict=False)]
     main = main_type(made)
-    kvs = metadata.metadata("dflash", draft, checkpoint.provenance, target, main, tokenizer)
+    kvs = metadata.metadata(draft, checkpoint.provenance, target, main, tokenizer)
     findings += judge_types(types, made)
     plan = Plan(options.dialect, draft, label(types, made), kvs, tuple(jobs), tuple(findings))
     return in_words_of(options.dialect, plan)

@@ -33,21 +33,6 @@ FLOATS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 #: at no fewer, and where 32 do not fit either it is F16
 NARROW = {GGMLType.Q4_K: GGMLType.Q5_0, GGMLType.Q5_K: GGMLType.Q5_1, GGMLType.Q6_K: GGMLType.Q8_0}
 
-#: ``general.file_type`` (llama_ftype of llama.h); for mixtures the name of what most weights are
-FILE_TYPES: dict[GGMLType, int] = {
-    GGMLType.F32: 0,
-    GGMLType.F16: 1,
-    GGMLType.Q4_0: 2,
-    GGMLType.Q8_0: 7,
-    GGMLType.Q5_0: 8,
-    GGMLType.Q5_1: 9,
-    GGMLType.Q4_K: 14,
-    GGMLType.Q5_K: 16,
-    GGMLType.Q6_K: 18,
-    GGMLType.BF16: 32,
-    GGMLType.MXFP4: 38,
-}
-
 
 @dataclass(frozen=True)
 class Types:

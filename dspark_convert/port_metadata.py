@@ -10,38 +10,15 @@ from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, warning
 from dspark_convert.ggufio.layouts.names import MAINLINE, OWN
-from dspark_convert.ggufio.types import KV, GGMLType, u32
+from dspark_convert.ggufio.types import FILE_TYPES, KV, GGMLType, u32
 from dspark_convert.ggufio.values import Metadata
 from dspark_convert.options import Options
 from dspark_convert.pair_remarks import sections_of
-from dspark_convert.policy import FILE_TYPES
 from dspark_convert.source.provenance import Provenance, is_repo
 from dspark_convert.target import Target
 from dspark_convert.words import listed
 
 FILE_TYPE = "general.file_type"
-
-#: ``general.file_type`` (llama_ftype of llama.h) of files that are ported with the types that they have; of several
-#: mixtures of a type the plainest
-PORTED_TYPES = FILE_TYPES | {
-    GGMLType.Q4_1: 3,
-    GGMLType.Q2_K: 10,
-    GGMLType.Q3_K: 11,
-    GGMLType.IQ2_XXS: 19,
-    GGMLType.IQ2_XS: 20,
-    GGMLType.IQ3_XXS: 23,
-    GGMLType.IQ1_S: 24,
-    GGMLType.IQ4_NL: 25,
-    GGMLType.IQ3_S: 26,
-    GGMLType.IQ2_S: 28,
-    GGMLType.IQ4_XS: 30,
-    GGMLType.IQ1_M: 31,
-    GGMLType.TQ1_0: 36,
-    GGMLType.TQ2_0: 37,
-    GGMLType.NVFP4: 39,
-    GGMLType.Q1_0: 40,
-    GGMLType.Q2_0: 41,
-}
 
 #: in place of a vocabulary, which there is now
 VOCAB_SIZE = f"{MAINLINE}vocab_size"
@@ -72,7 +49,7 @@ def port_metadata(
     """
     source = provenance_of(old, path)
     mrope = target.mrope if target is not None else bool(sections_of(old))
-    new = [*written.general("dflash", source, target, matrices), *written.runtime("dflash", draft, mrope=mrope)]
+    new = [*written.general(source, target, matrices), *written.runtime(draft, mrope=mrope)]
     new += [old.held(key) for key in old if key.startswith(MAINLINE) and key != VOCAB_SIZE]
     new += written.meaning(draft, source, target)
     if target is None:
@@ -81,7 +58,7 @@ def port_metadata(
     new += [old.held(key) for key in old if key.startswith("general.") and key not in OF_THE_FILE]
     # What is written anew stands first, and wins.
     kvs = {kv.key: kv for kv in reversed(new)}
-    kvs[FILE_TYPE] = u32(FILE_TYPE, PORTED_TYPES.get(matrices, FILE_TYPES[GGMLType.F32]))
+    kvs[FILE_TYPE] = u32(FILE_TYPE, FILE_TYPES.get(matrices, FILE_TYPES[GGMLType.F32]))
     if same_types and FILE_TYPE in old:
         kvs[FILE_TYPE] = old.held(FILE_TYPE)
     order = dict.fromkeys(kv.key for kv in new) | {FILE_TYPE: None}

@@ -14,7 +14,7 @@ from functools import cache
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
-from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.ggufio.types import GGMLType, bits_per_number
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.options import Options
 from dspark_convert.policy import FLOATS, Types, fitting, judge_experts, plain_type, tell_fallbacks
@@ -135,15 +135,9 @@ def wanted_for(types: Types, held: Held) -> GGMLType:
         return stored
     wanted = types.wanted(role, Source(held.source.values))
     named = role == "matrix" or (role == "expert" and types.experts != "keep")
-    if not named and stored not in FLOATS and _bits(stored) <= _bits(wanted):
+    if not named and stored not in FLOATS and bits_per_number(stored) <= bits_per_number(wanted):
         return stored
     return wanted
-
-
-def _bits(kind: GGMLType) -> float:
-    """Bits a number."""
-    elements, size = BLOCKS[kind]
-    return 8 * size / elements
 
 
 def _unreadable(changed: Sequence[tuple[Held, TensorJob]]) -> list[Finding]:

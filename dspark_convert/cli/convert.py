@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
 from dspark_convert.findings import info
 from dspark_convert.options import Dialect, Experts, Options, Outtype, SharedTensors
-
-if TYPE_CHECKING:
-    pass
 
 
 def convert(

@@ -149,8 +149,8 @@ BLOCKS: dict[GGMLType, tuple[int, int]] = {
 }
 
 
-#: ``general.file_type`` (llama_ftype of llama.h) of files whose matrices are of one type; k-quants fall
-#: back to other types where rows do not fit, so their numbers promise nothing
+#: ``general.file_type`` (llama_ftype of llama.h) of files whose weights are mostly of a type; where there are
+#: several mixtures of one, the plainest
 FILE_TYPES: dict[GGMLType, int] = {
     GGMLType.F32: 0,
     GGMLType.F16: 1,
@@ -159,8 +159,53 @@ FILE_TYPES: dict[GGMLType, int] = {
     GGMLType.Q8_0: 7,
     GGMLType.Q5_0: 8,
     GGMLType.Q5_1: 9,
+    GGMLType.Q2_K: 10,
+    GGMLType.Q3_K: 11,
+    GGMLType.Q4_K: 14,
+    GGMLType.Q5_K: 16,
+    GGMLType.Q6_K: 18,
+    GGMLType.IQ2_XXS: 19,
+    GGMLType.IQ2_XS: 20,
+    GGMLType.IQ3_XXS: 23,
+    GGMLType.IQ1_S: 24,
+    GGMLType.IQ4_NL: 25,
+    GGMLType.IQ3_S: 26,
+    GGMLType.IQ2_S: 28,
+    GGMLType.IQ4_XS: 30,
+    GGMLType.IQ1_M: 31,
     GGMLType.BF16: 32,
+    GGMLType.TQ1_0: 36,
+    GGMLType.TQ2_0: 37,
+    GGMLType.MXFP4: 38,
+    GGMLType.NVFP4: 39,
+    GGMLType.Q1_0: 40,
+    GGMLType.Q2_0: 41,
 }
+
+#: byte offset in a block of its F16 numbers: the scale, and of some types a minimum (ggml-common.h)
+F16_AT: dict[GGMLType, tuple[int, ...]] = {
+    GGMLType.Q4_0: (0,),
+    GGMLType.Q4_1: (0, 2),
+    GGMLType.Q5_0: (0,),
+    GGMLType.Q5_1: (0, 2),
+    GGMLType.Q8_0: (0,),
+    GGMLType.Q2_K: (80, 82),
+    GGMLType.Q3_K: (108,),
+    GGMLType.Q4_K: (0, 2),
+    GGMLType.Q5_K: (0, 2),
+    GGMLType.Q6_K: (208,),
+    GGMLType.IQ2_XXS: (0,),
+    GGMLType.IQ2_XS: (0,),
+    GGMLType.IQ3_XXS: (0,),
+    GGMLType.IQ1_S: (0,),
+    GGMLType.IQ4_NL: (0,),
+    GGMLType.IQ3_S: (0,),
+    GGMLType.IQ2_S: (0,),
+    GGMLType.IQ4_XS: (0,),
+}
+
+#: llama.cpp's number of the square root of softplus among the functions that score experts
+SQRT_SOFTPLUS = 4
 
 
 def type_name(number: int) -> str:
@@ -169,6 +214,12 @@ def type_name(number: int) -> str:
         return GGMLType(number).name
     removed = REMOVED_TYPES.get(number)
     return f"removed type {number} ({removed})" if removed else f"unknown type {number}"
+
+
+def bits_per_number(ggml_type: GGMLType) -> float:
+    """What a number takes, the block's scales shared out."""
+    elements, size = BLOCKS[ggml_type]
+    return 8 * size / elements
 
 
 def padded(nbytes: int, alignment: int) -> int:

@@ -9,8 +9,10 @@ from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import FILE_TYPES, GGMLType
 
-#: the type that some matrix of a file with this ``general.file_type`` has
-TYPE_OF_FILE = {number: kind for kind, number in FILE_TYPES.items()} | {38: GGMLType.MXFP4}
+#: types whose ``general.file_type`` says that some matrix has them; k-quants fall back to others where rows do
+#: not fit, so their numbers promise nothing
+PROMISED = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4")
+TYPE_OF_FILE = {FILE_TYPES[GGMLType[name]]: GGMLType[name] for name in PROMISED}
 
 
 def check_byte_order(file: GGUFFile) -> Iterator[Finding]:

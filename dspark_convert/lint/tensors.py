@@ -8,7 +8,7 @@ from math import prod
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
-from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.ggufio.types import GGMLType, bits_per_number
 from dspark_convert.lint.contract import MAX_LAYERS, has_values, wanted
 from dspark_convert.lint.scales import check_scales, is_scale
 from dspark_convert.lint.wanted import Wanted, trimmed
@@ -28,7 +28,6 @@ HEADS = (
     "selector_successor.weight",
     "selector_hidden.weight",
 )
-_BITS_Q8_0 = 8.5
 
 #: names shown of a list; the rest is counted
 SHOWN_NAMES = 6
@@ -125,7 +124,7 @@ def _vectors(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
 
 def _heads(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
     """Small matrices whose rounding goes straight into the logits."""
-    low = [t for t in tensors if t.name in HEADS and _bits(t) < _BITS_Q8_0]
+    low = [t for t in tensors if t.name in HEADS and _bits(t) < bits_per_number(GGMLType.Q8_0)]
     if low:
         names = listed([f"{tensor.name} ({tensor.type_name})" for tensor in low], SHOWN_NAMES)
         message = f"heads have fewer bits than Q8_0: {names}; it saves next to nothing and costs acceptance."
@@ -136,8 +135,7 @@ def _bits(tensor: GGUFTensor) -> float:
     """Bits a value; of unknown types as many as of F32."""
     if not isinstance(tensor.type, GGMLType):
         return 32
-    elements, size = BLOCKS[tensor.type]
-    return 8 * size / elements
+    return bits_per_number(tensor.type)
 
 
 def _needs_f32(tensor: GGUFTensor) -> bool:

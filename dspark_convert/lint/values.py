@@ -9,33 +9,12 @@ from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
-from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.ggufio.types import BLOCKS, F16_AT, GGMLType
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: where a block's F16 numbers stand, its scale and for some types a minimum (ggml-common.h)
-F16_AT: dict[GGMLType, tuple[int, ...]] = {
-    GGMLType.Q4_0: (0,),
-    GGMLType.Q4_1: (0, 2),
-    GGMLType.Q5_0: (0,),
-    GGMLType.Q5_1: (0, 2),
-    GGMLType.Q8_0: (0,),
-    GGMLType.Q2_K: (80, 82),
-    GGMLType.Q3_K: (108,),
-    GGMLType.Q4_K: (0, 2),
-    GGMLType.Q5_K: (0, 2),
-    GGMLType.Q6_K: (208,),
-    GGMLType.IQ2_XXS: (0,),
-    GGMLType.IQ2_XS: (0,),
-    GGMLType.IQ3_XXS: (0,),
-    GGMLType.IQ1_S: (0,),
-    GGMLType.IQ4_NL: (0,),
-    GGMLType.IQ3_S: (0,),
-    GGMLType.IQ2_S: (0,),
-    GGMLType.IQ4_XS: (0,),
-}
 #: types that can be searched for NaN
 CHECKED_TYPES = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.MXFP4, *F16_AT)
 #: bytes read at a time, rounded down to whole blocks

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dspark_convert.errors import EnvironmentFault
-from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.ggufio.types import BLOCKS, F16_AT, GGMLType
 from dspark_convert.tensors.dequantise import dequantise
 
 #: environment variable that names a library file or the directory that holds it
@@ -36,19 +36,6 @@ TYPES: dict[GGMLType, float] = {
     GGMLType.Q6_K: 0.03,
     GGMLType.IQ4_NL: 0.1,
     GGMLType.IQ4_XS: 0.1,
-}
-
-#: byte offset of each f16 scale in a block
-SCALES: dict[GGMLType, tuple[int, ...]] = {
-    GGMLType.Q4_1: (0, 2),
-    GGMLType.Q5_1: (0, 2),
-    GGMLType.Q2_K: (80, 82),
-    GGMLType.Q3_K: (108,),
-    GGMLType.Q4_K: (0, 2),
-    GGMLType.Q5_K: (0, 2),
-    GGMLType.Q6_K: (208,),
-    GGMLType.IQ4_NL: (0,),
-    GGMLType.IQ4_XS: (0,),
 }
 
 #: far above what an f16 scale can hold, far below where ggml's sums of squares overflow
@@ -92,7 +79,7 @@ def quantize(
         values = values.copy()
         values.reshape(n_blocks, elements)[bad] = 0
     _run(_checked(library, ggml_type), values, ggml_type, data)
-    for offset in SCALES[ggml_type]:
+    for offset in F16_AT[ggml_type]:
         scale = data.reshape(n_blocks, size)[:, offset : offset + 2]
         scale[bad] = np.where(np.isnan(maxima[bad]), np.nan, np.inf).astype("<f2").view(np.uint8).reshape(-1, 2)
     return data

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.ggufio.types import BLOCKS, F16_AT, GGMLType
 from dspark_convert.tensors import ggml_quants, mxfp4, q4_q5, q8_0
 from dspark_convert.tensors.casts import TARGET_TYPES, cast
 
@@ -30,7 +30,7 @@ WRITABLE = frozenset({*TARGET_TYPES, *_OURS, *ggml_quants.TYPES})
 NEED_LIBRARY = WRITABLE - TARGET_TYPES - _OURS.keys()
 
 #: byte offset of each f16 scale in a block, of the types that have some
-F16_SCALES = {**ggml_quants.SCALES, GGMLType.Q8_0: (0,), GGMLType.Q4_0: (0,), GGMLType.Q5_0: (0,)}
+F16_SCALES = {kind: at for kind, at in F16_AT.items() if kind in WRITABLE}
 
 
 def quantize(

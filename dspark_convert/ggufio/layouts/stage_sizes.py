@@ -12,11 +12,8 @@ from math import isqrt, prod
 
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
-from dspark_convert.ggufio.types import KV, ValueType, array, boolean, f32, u32
+from dspark_convert.ggufio.types import KV, SQRT_SOFTPLUS, ValueType, array, boolean, f32, u32
 from dspark_convert.words import listed
-
-#: llama.cpp's number of the square root of softplus, which scores DeepSeek-V4's experts
-SQRT_SOFTPLUS = 4
 
 Shapes = Mapping[str, tuple[int, ...]]
 
