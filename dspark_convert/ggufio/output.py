@@ -62,10 +62,17 @@ def check_output(path: Path, inputs: Iterable[Path], force: bool) -> None:
 
 
 def _leads_to_a_file(path: Path) -> bool:
-    """Whether ``path`` is a symbolic link to a regular file, or to nothing."""
+    """Whether ``path`` is a symbolic link to a regular file, or to nothing.
+
+    What leads to a descriptor (/proc/self/fd/1, for which /dev/stdout is a name) leads to no file: it is a
+    regular one when the output is redirected, and the link is the whole machine's all the same.
+    """
     if not path.is_symlink():
         return False
     try:
+        target = path.parent / path.readlink()
+        if target.parts[:2] == ("/", "proc") or target.parent == Path("/dev"):
+            return False
         return stat.S_ISREG(path.stat().st_mode)
     except OSError:  # nothing is there
         return True

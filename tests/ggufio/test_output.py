@@ -84,6 +84,13 @@ class TestNeverEvenWithForce:
             with pytest.raises(UsageError, match="is a device or a pipe"):
                 check_output(path, [], force)
 
+    def test_a_redirected_descriptor(self, tmp_path: Path, force: bool) -> None:
+        # `-o /dev/stdout --force > file` as root: behind the link stands a regular file then
+        with (tmp_path / "redirected").open("wb") as file:
+            (tmp_path / "stdout").symlink_to(f"/proc/self/fd/{file.fileno()}")
+            with pytest.raises(UsageError, match="is a device or a pipe"):
+                check_output(tmp_path / "stdout", [], force)
+
     def test_directory_without_permission(self, tmp_path: Path, force: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         # root may write everywhere, so the answer of the system is made up
         monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path or not mode & os.W_OK)
