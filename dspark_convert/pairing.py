@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspark_convert.fit import PAIR_RULES, Fit, compare, judge_file
 from dspark_convert.inspection import Inspection, inspect_hub_file, inspect_plan
-from dspark_convert.pair_remarks import judge_remarks
-from dspark_convert.pair_vocabulary import judge_tokens, tokenizer_of, tokenizer_of_directory, tokenizer_of_target
+from dspark_convert.pair.fit import PAIR_RULES, Fit, compare, judge_file
+from dspark_convert.pair.remarks import judge_remarks
+from dspark_convert.pair.vocabulary import judge_tokens, tokenizer_of, tokenizer_of_directory, tokenizer_of_target
 
 if TYPE_CHECKING:
     from dspark_convert.plan import Plan

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dspark_convert import metadata, pair
+from dspark_convert import metadata
 from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info, warning
@@ -23,6 +23,7 @@ from dspark_convert.jobs import TensorJob
 from dspark_convert.mapping import check_tensors, flatten, make_jobs
 from dspark_convert.normalise import judge_draft, make_draft, resolve
 from dspark_convert.options import Dialect, Options
+from dspark_convert.pair.judge import judge_pair, judge_taps
 from dspark_convert.places import Place
 from dspark_convert.policy import Types, judge_types, label, main_type, plain_type
 from dspark_convert.shared import judge_shared
@@ -186,8 +187,8 @@ def _shared(
 
 def _pair(draft: Draft, target: Target | None, known: Mapping[str, Any]) -> list[Finding]:
     trained = known.get("num_target_layers", 0)
-    findings = pair.judge_taps(draft, target, trained)
-    return findings + (pair.judge_pair(draft, target, trained) if target is not None else [])
+    findings = judge_taps(draft, target, trained)
+    return findings + (judge_pair(draft, target, trained) if target is not None else [])
 
 
 def tokenizer_kvs(target: Target, vocab_size: int, options: Options, findings: list[Finding]) -> tuple[KV, ...]:

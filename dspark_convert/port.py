@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from dspark_convert.findings import Finding, error
-from dspark_convert.fit import judge_file, target_names
 from dspark_convert.foreign import judge_dialect
 from dspark_convert.ggufio.dialects import Reading, read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.ggufio.types import KV
 from dspark_convert.lint.contract import MAX_LAYERS
 from dspark_convert.options import Options
-from dspark_convert.pair_vocabulary import tokenizer_of
+from dspark_convert.pair.fit import judge_file, target_names
+from dspark_convert.pair.vocabulary import tokenizer_of
 from dspark_convert.plan import Plan, in_words_of, tokenizer_kvs
 from dspark_convert.policy import label, main_type
 from dspark_convert.port_check import read_back

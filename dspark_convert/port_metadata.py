@@ -13,7 +13,7 @@ from dspark_convert.ggufio.layouts.names import MAINLINE, OWN
 from dspark_convert.ggufio.types import FILE_TYPES, KV, GGMLType, u32
 from dspark_convert.ggufio.values import Metadata
 from dspark_convert.options import Options
-from dspark_convert.pair_remarks import sections_of
+from dspark_convert.pair.remarks import sections_of
 from dspark_convert.source.provenance import Provenance, is_repo
 from dspark_convert.target import Target
 from dspark_convert.words import listed

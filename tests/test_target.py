@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dspark_convert.errors import InputError, UsageError
-from dspark_convert.pair import TAPPABLE
+from dspark_convert.pair.judge import TAPPABLE
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 from tests.checkpoints import Pair
 from tests.refusals.test_target import edit_gguf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dspark_convert.cli.output import Output
 from dspark_convert.cli.text import safe
-from dspark_convert.fit import Fit, Verdict
+from dspark_convert.pair.fit import Fit, Verdict
 
 #: ANSI colours: green, yellow, red
 COLOURS: dict[Verdict, str] = {

@@ -12,9 +12,9 @@ from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
 
 if TYPE_CHECKING:
-    from dspark_convert.fit import Fit
     from dspark_convert.ggufio.hashes import Verdict
     from dspark_convert.inspection import Inspection
+    from dspark_convert.pair.fit import Fit
 
 
 def inspect(

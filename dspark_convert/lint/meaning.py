@@ -9,7 +9,7 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.lint.stages import check_stages
-from dspark_convert.pair import TOLD_TAPS, judge_order
+from dspark_convert.pair.judge import TOLD_TAPS, judge_order
 
 AGAIN = "correct the checkpoint's config and convert again"
 

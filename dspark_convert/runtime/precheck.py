@@ -9,11 +9,11 @@ from typing import Any
 from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
-from dspark_convert.fit import judge_file
 from dspark_convert.ggufio.dialects import read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.lint import lint
-from dspark_convert.pair_vocabulary import tokenizer_of
+from dspark_convert.pair.fit import judge_file
+from dspark_convert.pair.vocabulary import tokenizer_of
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.shape import DraftShape
 from dspark_convert.target import open_target_gguf

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dspark_convert.fit import Fit
 from dspark_convert.inspection import inspect_file
+from dspark_convert.pair.fit import Fit
 from dspark_convert.pairing import pair_file
 from dspark_convert.remote import Silent, open_target
 from tests.draft_file import BOOL, F32, HIDDEN, I32, U32, VOCAB, DraftFile

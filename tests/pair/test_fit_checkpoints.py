@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dspark_convert.fit import Fit
+from dspark_convert.pair.fit import Fit
 from dspark_convert.pairing import inspect_elsewhere
 from dspark_convert.remote import Silent, open_target
 from tests.checkpoints import Pair
-from tests.test_fit import marks
+from tests.pair.test_fit import marks
 
 
 def of_directory(pair: Pair, target: Path) -> tuple[Fit, list[tuple[str, str]]]:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding
-from dspark_convert.pair import judge_pair, judge_tables, judge_taps, offered_inputs
-from dspark_convert.pair_remarks import judge_remarks, scaling_of, sections_of
-from dspark_convert.pair_vocabulary import Tokenizer, judge_tokens, tokenizer_of
-from dspark_convert.rotation import style_of
+from dspark_convert.pair.judge import judge_pair, judge_tables, judge_taps, offered_inputs
+from dspark_convert.pair.llama import style_of
+from dspark_convert.pair.remarks import judge_remarks, scaling_of, sections_of
+from dspark_convert.pair.vocabulary import Tokenizer, judge_tokens, tokenizer_of
 from dspark_convert.target import Target
 from dspark_convert.words import shown
 

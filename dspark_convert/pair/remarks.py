@@ -8,8 +8,8 @@ from typing import Any
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
-from dspark_convert.pair_vocabulary import Tokenizer
-from dspark_convert.rotation import style_of
+from dspark_convert.pair.llama import style_of
+from dspark_convert.pair.vocabulary import Tokenizer
 from dspark_convert.target import Target
 from dspark_convert.tokenizer.vocabulary import TokenType
 from dspark_convert.words import shown

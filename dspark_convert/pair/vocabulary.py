@@ -89,7 +89,7 @@ def _items(metadata: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 
 def judge_tokens(own: Tokenizer | None, wanted: Tokenizer | None, target: Target) -> list[Finding]:
-    """Tokens, their types, merges and names; two sizes are judged by ``pair.judge_pair``."""
+    """Tokens, their types, merges and names; two sizes are judged by ``judge.judge_pair``."""
     if wanted is None or not wanted.tokens:
         count = len(own.tokens) if own else 0
         message = f"the target holds no list of tokens to compare the draft's {count:,} with."

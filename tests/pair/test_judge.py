@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dspark_convert.draft import Draft
-from dspark_convert.pair import judge_pair, judge_taps
+from dspark_convert.pair.judge import judge_pair, judge_taps
 from dspark_convert.plan import plan_for_directory
 from dspark_convert.source.provenance import Provenance
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
