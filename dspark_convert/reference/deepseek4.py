@@ -6,14 +6,13 @@ trailing dimensions of queries and keys in neighbouring pairs; since values are 
 puts out is turned back. DeepSeek's code rounds activations to FP8 on the way, as its training did: not here.
 
 Where two experts are as good as equal, rounding decides which of them is taken, and what is computed is another
-thing from there on. So a stage says how near it was, and takes the other one where it is asked to.
+thing from there on. So a stage takes those that it is told to, and says how much better others would have been.
 
 Shapes: n tokens, m keys, hidden, heads, d (numbers a head), copies (residual streams).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +22,9 @@ from dspark_convert.reference.deepseek4_facts import StageFacts
 from dspark_convert.reference.hyper_connections import Mixer
 from dspark_convert.reference.qwen3 import Sizes, angles, rms_norm
 from dspark_convert.reference.weights import Weights
+
+#: below any deviation, and no zero
+TINY = 1e-30
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,20 @@ class Stage:
         positions: torch.Tensor,
         context: torch.Tensor,
         sees: torch.Tensor,
-        swapped: Collection[int] = (),
+        taken: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """[n, copies, hidden] at ``positions`` -> the same behind the stage, and the margins of ``route`` [n].
+        """[n, copies, hidden] at ``positions`` -> the same behind the stage, and ``behind`` of ``route`` [n].
 
         ``context`` [m - n, hidden] are the target's features at positions 0 and on; ``sees`` [n, m]: which of
-        the keys, the context's before the block's own, a token looks at; ``swapped``: see ``route``.
+        the keys, the context's before the block's own, a token looks at; ``taken``: see ``route``.
         """
         mixer = self.mixer("attn")
         h = self.norm(mixer.read(streams), "attn_norm")
         keys = torch.cat((self.keys(context, torch.arange(len(context))), self.keys(h, positions)))
         streams = mixer.write(streams, self.attend(self.queries(h, positions), keys, positions, sees))
         mixer = self.mixer("ffn")
-        out, margins = self.experts(self.norm(mixer.read(streams), "ffn_norm"), swapped)
-        return mixer.write(streams, out), margins
+        out, behind = self.experts(self.norm(mixer.read(streams), "ffn_norm"), taken)
+        return mixer.write(streams, out), behind
 
     def weight(self, name: str) -> torch.Tensor:
         return self.weights[f"mtp.{self.index}.{name}"]
@@ -99,35 +101,36 @@ class Stage:
         down = self.weight("attn.wo_a.weight").view(self.facts.o_groups, self.facts.o_lora_rank, -1)
         return self.linear(torch.einsum("ngi,gri->ngr", grouped, down).flatten(1), "attn.wo_b")
 
-    def experts(self, h: torch.Tensor, swapped: Collection[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
-        """[n, hidden] -> [n, hidden]: the chosen experts, weighed, and the shared one; and the margins [n]."""
+    def experts(self, h: torch.Tensor, taken: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """[n, hidden] -> [n, hidden]: the chosen experts, weighed, and the shared one; and ``behind`` [n]."""
         out = self.expert(h, "ffn.shared_experts")
-        chosen, shares, margins = self.route(h, swapped)
+        chosen, shares, behind = self.route(h, taken)
         for e in sorted({e for row in chosen.tolist() for e in row}):
             token, place = (chosen == e).nonzero(as_tuple=True)
             out[token] += shares[token, place].unsqueeze(-1) * self.expert(h[token], f"ffn.experts.{e}")
-        return out, margins
+        return out, behind
 
-    def route(self, h: torch.Tensor, swapped: Collection[int] = ()) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def route(
+        self, h: torch.Tensor, taken: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The experts of each token and their shares, [n, used]. The bias takes part in the choice alone.
 
-        And the margins [n]: how far the last that is taken is before the next, in deviations of all experts'
-        scores. The tokens ``swapped`` take that next one in its place.
+        ``taken`` [n, used] are taken instead of those with the best scores, but for tokens of -1. And ``behind``
+        [n]: how far the worst one taken is behind the best one left, in deviations of all experts' scores; 0 for
+        the best.
         """
         affinities = functional.softplus(self.linear(h, "ffn.gate")).sqrt()
         scores = affinities + self.weight("ffn.gate.bias")
-        used = self.facts.n_expert_used
-        best = scores.topk(min(used + 1, self.facts.n_expert), -1)
-        chosen = best.indices[:, :used].clone()
-        margins = torch.full((len(h),), torch.inf, dtype=scores.dtype)
-        if used < self.facts.n_expert:
-            margins = (best.values[:, used - 1] - best.values[:, used]) / scores.std(-1)
-            for token in swapped:
-                chosen[token, -1] = best.indices[token, used]
+        chosen = scores.topk(self.facts.n_expert_used, -1).indices
+        if taken is not None:
+            chosen = torch.where(taken >= 0, taken, chosen)
+        left = scores.scatter(-1, chosen, -torch.inf).amax(-1)
+        lag = (left - scores.gather(-1, chosen).amin(-1)).clamp(min=0)
+        behind = lag / scores.std(-1, correction=0).clamp(min=TINY)
         shares = affinities.gather(-1, chosen)
         if self.facts.expert_weights_norm:
             shares = shares / shares.sum(-1, keepdim=True)
-        return chosen, shares * self.facts.expert_weights_scale, margins
+        return chosen, shares * self.facts.expert_weights_scale, behind
 
     def expert(self, h: torch.Tensor, name: str) -> torch.Tensor:
         """SwiGLU whose gate is cut off above the limit, and whose other factor on both sides."""

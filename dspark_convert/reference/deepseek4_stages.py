@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from dspark_convert.reference.deepseek4_facts import StageFacts, stage_shapes
 from dspark_convert.reference.deepseek4_weights import Quantised, read_stage_tensors, replace_values, values_shapes
 from dspark_convert.reference.facts import CONFIDENCE, MARKOV_W1, Facts
 from dspark_convert.reference.qwen3 import Sizes, rms_norm
-from dspark_convert.reference.states import States, Swap
+from dspark_convert.reference.states import States
 from dspark_convert.reference.weights import EMBED, HEAD, MARKOV_W2, Array, Shape, as_tensor, compare_shapes
 
 
@@ -26,20 +26,19 @@ class Stages:
         self._stages = [Stage(weights, i, sizes, stage_facts) for i in range(facts.n_layer)]
         self._collapse = mixer(weights, "hc_head", sizes.eps, stage_facts)
 
-    def __call__(self, past: torch.Tensor, anchor: int, swaps: Collection[Swap] = ()) -> States:
+    def __call__(self, past: torch.Tensor, anchor: int, experts: torch.Tensor | None = None) -> States:
         facts, weights, own = self._facts, self._weights, self._stages[0].facts
         context = rms_norm(weights.linear(past, "main_proj.weight"), weights["main_norm.weight"], facts.rms_norm_eps)
         here = len(past) + torch.arange(facts.slots)
         sees = visible(len(past), facts.slots, own.window, by_distance=self._by_distance)
         streams = weights.rows(EMBED, facts.block_ids(anchor)).unsqueeze(1).repeat(1, own.copies, 1)
-        margins = []
+        behind = []
         for index, stage in enumerate(self._stages):
-            swapped = [slot for place, slot in swaps if place == index]
-            streams, margin = stage(streams, here, context, sees, swapped)
-            margins.append(margin)
+            streams, lag = stage(streams, here, context, sees, None if experts is None else experts[index])
+            behind.append(lag)
         collapsed = self._collapse.read(streams)
         final = rms_norm(collapsed, weights["norm.weight"], facts.rms_norm_eps)
-        return States(final, collapsed, torch.stack(margins))
+        return States(final, collapsed, torch.stack(behind))
 
 
 def load_tensors(

@@ -26,7 +26,7 @@ from dspark_convert.reference.deepseek4_weights import Quantised, plain_stage_na
 from dspark_convert.reference.facts import CONFIDENCE, MARKOV_W1, Facts, read_facts
 from dspark_convert.reference.inputs import Rounding
 from dspark_convert.reference.qwen3 import Layer, Sizes, layer_shapes, rms_norm
-from dspark_convert.reference.states import States, Swap
+from dspark_convert.reference.states import States
 from dspark_convert.reference.weights import EMBED, HEAD, MARKOV_W2, Array, Floats, Shape, Weights
 
 CONFIDENCE_BIAS = "confidence_head.proj.bias"
@@ -37,19 +37,19 @@ class Block:
     """``logits`` [slots, vocab], with the Markov bias from ``first_slot`` on; ``confidence`` [slots] or None.
 
     Both float64 (float32 for large models). A bonus anchor's slot 0 has plain logits and no confidence: NaN.
-    ``margins`` [stages, slots] tell how near a choice of experts was, see ``deepseek4.Stage.route``; None without.
+    ``behind`` [stages, slots] tell how bad a choice of experts was, see ``deepseek4.Stage.route``; None without.
     """
 
     logits: Floats
     confidence: Floats | None
-    margins: Floats | None = None
+    behind: Floats | None = None
 
 
 class Stack(Protocol):
     """A draft's layers."""
 
-    def __call__(self, past: torch.Tensor, anchor: int, swaps: Collection[Swap] = ()) -> States:
-        """Features [n_past, taps * hidden] -> the block's states."""
+    def __call__(self, past: torch.Tensor, anchor: int, experts: torch.Tensor | None = None) -> States:
+        """Features [n_past, taps * hidden] -> the block's states; ``experts`` as in ``Reference.block``."""
 
 
 class Qwen3Stack:
@@ -57,7 +57,7 @@ class Qwen3Stack:
         self._facts, self._weights = facts, weights
         self._layers = [Layer(weights, i, sizes) for i in range(facts.n_layer)]
 
-    def __call__(self, past: torch.Tensor, anchor: int, swaps: Collection[Swap] = ()) -> States:  # noqa: ARG002
+    def __call__(self, past: torch.Tensor, anchor: int, experts: torch.Tensor | None = None) -> States:  # noqa: ARG002
         facts, weights = self._facts, self._weights
         context = rms_norm(weights.linear(past, "fc.weight"), weights["hidden_norm.weight"], facts.rms_norm_eps)
         before = torch.arange(len(past))
@@ -118,13 +118,13 @@ class Reference:
         return cls(facts, loaded, Qwen3Stack(facts, loaded, sizes))
 
     @torch.no_grad()
-    def block(self, features: Array, anchor: int, chosen: Sequence[int], swaps: Collection[Swap] = ()) -> Block:
+    def block(self, features: Array, anchor: int, chosen: Sequence[int], experts: Array | None = None) -> Block:
         """The block that starts behind ``features``.
 
         ``features`` [n_past, taps * hidden] of positions 0 to n_past - 1, in the order of ``facts.taps``;
         the block stands at n_past and on. ``chosen`` [slots]: the token taken at each slot; the one before a
-        slot decides its Markov bias, and ``anchor`` that of the first slot that proposes. ``swaps``: choices of
-        experts that go the other way.
+        slot decides its Markov bias, and ``anchor`` that of the first slot that proposes. ``experts``
+        [stages, slots, used]: those that are taken, with -1 the stage's own; None leaves all to the stages.
         """
         past = stored.as_tensor(features).to(self._weights.dtype)
         width = len(self.facts.taps) * self.facts.hidden_size
@@ -136,15 +136,15 @@ class Reference:
                 f"a block takes an anchor and {self.facts.slots} chosen tokens below {self.facts.vocab_size},"
                 f" found {anchor} and {list(chosen)}."
             )
-        states = self._stack(past, anchor, swaps)
+        states = self._stack(past, anchor, None if experts is None else torch.as_tensor(experts))
         logits = self._weights.linear(states.final, HEAD)
         first = self.facts.first_slot
         previous = torch.tensor([anchor, *chosen[first:-1]])
         markov = self._weights.rows(MARKOV_W1, previous) if self.facts.markov_rank else None
         if markov is not None:
             logits[first:] += self._weights.linear(markov, MARKOV_W2)
-        margins = None if states.margins is None else states.margins.numpy()
-        return Block(logits.numpy(), self._confidence(states.judged, markov), margins)
+        behind = None if states.behind is None else states.behind.numpy()
+        return Block(logits.numpy(), self._confidence(states.judged, markov), behind)
 
     def _confidence(self, states: torch.Tensor, markov: torch.Tensor | None) -> Floats | None:
         if not self.facts.has_confidence_head:

@@ -62,6 +62,14 @@ PUBLIC: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_get_logits": (_FLOATS, (_P,)),
 }
 
+#: functions of ggml that look into a graph; a build may keep them to itself
+GRAPH: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "ggml_get_name": (_S, (_P,)),
+    "ggml_nelements": (ctypes.c_int64, (_P,)),
+    "ggml_nbytes": (ctypes.c_size_t, (_P,)),
+    "ggml_backend_tensor_get": (None, (_P, _P, ctypes.c_size_t, ctypes.c_size_t)),
+}
+
 #: C++ functions of llama-ext.h, which DSpark needs: name -> (mangled name, result, arguments)
 EXTENDED: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "llama_set_embeddings_layer_inp": (
@@ -157,7 +165,9 @@ class Llama:
                 f"the llama.cpp library {self.path} is too old for DSpark, or does not export the functions"
                 f" that it needs: it lacks {_some(missing)}; {NEWER_BUILD}."
             )
-        for name, symbol, result, arguments in (*wanted, *extended):
+        graph = [(name, name, *signature) for name, signature in GRAPH.items()]
+        self.shows_graph = all(hasattr(self._cdll, name) for name in GRAPH)
+        for name, symbol, result, arguments in (*wanted, *extended, *(graph if self.shows_graph else ())):
             function = self._cdll[symbol]
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.runtime.binding import POSITION, SEQUENCE, TOKEN, Batch, Llama
+from dspark_convert.runtime.experts import ExpertWatch
 
 FloatArray = NDArray[np.float32]
 
@@ -36,12 +37,22 @@ class ContextOptions:
 class Context:
     """A context of sequence 0 on ``model``; ``other`` is the context whose tensors it may borrow.
 
+    ``watch`` sees which experts it takes.
+
     It computes as exactly as llama.cpp can: the default cache of f16 and flash attention each move the
     logits by some 1e-3 of their deviation.
     """
 
-    def __init__(self, llama: Llama, model: int, options: ContextOptions, other: Context | None = None) -> None:
+    def __init__(
+        self,
+        llama: Llama,
+        model: int,
+        options: ContextOptions,
+        other: Context | None = None,
+        watch: ExpertWatch | None = None,
+    ) -> None:
         self._llama = llama
+        self.watch = watch
         params: Any = llama.context_params()
         params.n_ctx = options.n_ctx
         params.n_batch = params.n_ubatch = options.n_batch
@@ -55,6 +66,8 @@ class Context:
             params.n_outputs_max_per_seq = 0  # every token of a block is an output
         if other is not None:
             params.ctx_other = other.handle
+        if watch is not None:
+            params.cb_eval = ctypes.cast(watch.callback, ctypes.c_void_p)
         handle = llama.new_context(model, params)
         if handle is None:
             raise InputError("llama.cpp could not create a context for the model.")

@@ -109,11 +109,12 @@ def decode_with_draft(session: Session, prompt: Sequence[int], n_tokens: int, *,
     while len(run.tokens) < n_tokens:
         position = len(prompt) + len(run.tokens) - 1
         anchor = run.tokens[-1]
-        block = session.draft_block(anchor, position)
+        recorded = len(run.rounds) < record
+        block = session.draft_block(anchor, position, watch=recorded)
         wanted = session.decode_target([anchor, *block.tokens], position).argmax(axis=1).tolist()
         accepted = count_accepted(block.tokens, wanted)
         kept = session.features(len(wanted))[: accepted + 1]
-        seen = (block, kept) if len(run.rounds) < record else (None, None)
+        seen = (block, kept) if recorded else (None, None)
         if seen[0] is not None and session.watched:
             watched.append(session.watched_inputs(len(wanted))[: accepted + 1])
         session.forget_target(position + accepted + 1)

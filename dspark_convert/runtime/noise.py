@@ -19,7 +19,8 @@ from dspark_convert.ggufio.types import GGMLType
 class Tolerance:
     """``logits``: largest difference over the logits' deviation; ``confidence``: largest difference, of 0…1.
 
-    ``margin``: how near two experts have to be for rounding to decide between them, see ``choices``.
+    ``margin``: how far an expert that is taken may be behind one that is not, in deviations of all experts' scores:
+    nearer, rounding decides between them, see ``choices``.
     """
 
     type_name: str
@@ -34,9 +35,9 @@ EXACT = Tolerance("F32", 1e-4, 1e-5, 1e-4)
 TOLERANCES = {
     GGMLType.F32: EXACT,
     GGMLType.F16: Tolerance("F16", 1e-2, 2e-3, 1e-2),
-    GGMLType.BF16: Tolerance("BF16", 9e-2, 1.2e-2, 5e-2),
-    GGMLType.Q8_0: Tolerance("Q8_0", 0.3, 5e-2, 0.1),
-    GGMLType.MXFP4: Tolerance("MXFP4", 0.3, 5e-2, 0.1),  # rounds what it is multiplied with as Q8_0 does
+    GGMLType.BF16: Tolerance("BF16", 9e-2, 1.2e-2, 3e-2),
+    GGMLType.Q8_0: Tolerance("Q8_0", 0.3, 5e-2, 0.2),
+    GGMLType.MXFP4: Tolerance("MXFP4", 0.3, 5e-2, 0.2),  # rounds what it is multiplied with as Q8_0 does
 }
 #: all other types; the k-quants' partner, one scale for 256 activations, is the coarsest
 COARSEST = Tolerance("types below 8 bits", 0.5, 8e-2, 0.2)

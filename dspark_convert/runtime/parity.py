@@ -1,21 +1,19 @@
 """Compare what llama.cpp computed with what the reference computes, block position by block position.
 
 The reference gets the target's features from the layers that the checkpoint names and sees the block as
-the checkpoint describes it; only the tokens are llama.cpp's, so that one early flip does not cascade.
+the checkpoint describes it; only the tokens and the experts are llama.cpp's, so that one early flip does not cascade.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dspark_convert.errors import InputError
-from dspark_convert.runtime.choices import Compute, follow_choices, furthest
-from dspark_convert.runtime.noise import Tolerance
+from dspark_convert.runtime.choices import Choices, add_up, fit_experts
 from dspark_convert.runtime.recording import Recording
 
 if TYPE_CHECKING:
@@ -23,11 +21,6 @@ if TYPE_CHECKING:
 
     from dspark_convert.reference.draft import Block, Reference
     from dspark_convert.reference.target import TargetReference
-
-#: blocks that no choice of experts explains, before the search for one is given up
-MAX_UNEXPLAINED = 3
-#: the share of blocks that may have tipped over in more than what is followed: two choices of one token, say
-MAX_TIPPED = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -64,18 +57,15 @@ class Feature:
 class Comparison:
     """``blocks`` compared; ``confidence_max_abs`` is None if one side has no confidence.
 
-    ``middle``: half of the blocks differ by no more, over their own deviation. In ``followed`` blocks llama.cpp
-    took another expert of two that were at most ``margin`` apart (``choices``). ``tipped`` blocks, too few to judge by,
-    are further away than the tolerance, and experts are as near in them: the other figures leave them out.
+    ``middle``: half of the blocks differ by no more, over their own deviation. ``choices`` of experts that the
+    reference took from llama.cpp; None without.
     """
 
     blocks: int
     positions: tuple[Position, ...]
     confidence_max_abs: float | None
     middle: float = 0.0
-    followed: int = 0
-    margin: float = 0.0
-    tipped: int = 0
+    choices: Choices | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -110,86 +100,60 @@ class _Tally:
 
 
 class _Figures:
-    """What a set of blocks adds up to."""
+    """What the blocks of one reference's comparison add up to."""
 
     def __init__(self, proposals: int) -> None:
         self.tallies = [_Tally() for _ in range(proposals)]
+        self.furthest: list[float] = []
+        self.behind: list[NDArray[Any]] = []
         self.confidence: float | None = None
 
     def add(self, block: Block, recording: Recording, index: int, first: int) -> None:
+        self.furthest.append(furthest(block, recording.logits[index], first))
         for tally, ours, theirs in zip(self.tallies, recording.logits[index], block.logits[first:], strict=False):
             tally.add(ours.astype(theirs.dtype), theirs)
         if block.confidence is not None and recording.confidences.size:
             apart = _apart(recording.confidences[index], block.confidence[first:])
             self.confidence = max(self.confidence or 0.0, apart)
 
-
-class _Sum:
-    """Everything that one reference's comparison adds up: all blocks, and those that did not tip over."""
-
-    def __init__(self, proposals: int) -> None:
-        self.all, self.steady = _Figures(proposals), _Figures(proposals)
-        self.furthest: list[float] = []
-        self.tipped = self.followed = self.unexplained = 0
-        self.margin = 0.0
-
-    @property
-    def lost(self) -> bool:
-        """Too many blocks cannot be explained for a search in more of them."""
-        return self.unexplained > MAX_UNEXPLAINED + MAX_TIPPED * len(self.furthest)
-
     def comparison(self) -> Comparison:
-        few = self.tipped <= MAX_TIPPED * len(self.furthest)
-        judged = self.steady if few else self.all
-        positions = tuple(tally.position(i) for i, tally in enumerate(judged.tallies) if tally.blocks)
+        positions = tuple(tally.position(i) for i, tally in enumerate(self.tallies) if tally.blocks)
         middle = float(np.median(self.furthest)) if self.furthest else 0.0
-        tipped = self.tipped if few else 0
-        blocks = len(self.furthest)
-        return Comparison(blocks, positions, judged.confidence, middle, self.followed, self.margin, tipped)
+        return Comparison(len(self.furthest), positions, self.confidence, middle, add_up(self.behind))
 
 
-def compare_blocks(
-    recordings: Iterable[Recording], references: Sequence[Reference], tolerance: Tolerance
-) -> list[Comparison]:
+def compare_blocks(recordings: Iterable[Recording], references: Sequence[Reference]) -> list[Comparison]:
     """Every recorded block against every reference; only positions that both sides draft are compared.
 
-    All references are of one checkpoint; the first one follows llama.cpp's choices of experts within ``tolerance``.
+    All references are of one checkpoint; the first one takes llama.cpp's experts (``choices``).
     Raises ValueError if a block does not fit it.
     """
     facts = references[0].facts
-    sums = [_Sum(facts.slots - facts.first_slot) for _ in references]
+    sums = [_Figures(facts.slots - facts.first_slot) for _ in references]
     for recording in recordings:
         for index, position in enumerate(recording.positions.tolist()):
             features = recording.features(facts.taps, position)
             chosen = fit_slots(recording.slots[index].tolist(), facts.slots, facts.mask_token_id)
-            anchor, got = int(recording.anchors[index]), recording.logits[index]
+            anchor, experts = int(recording.anchors[index]), fit_experts(recording, index, facts)
             for number, (found, reference) in enumerate(zip(sums, references, strict=True)):
-                compute = partial(reference.block, features, anchor, chosen)
-                block = compute(()) if number else _follow(found, compute, got, tolerance, facts.first_slot)
-                _add(found, block, recording, index, facts.first_slot, tolerance)
+                block = reference.block(features, anchor, chosen, None if number else experts)
+                found.add(block, recording, index, facts.first_slot)
+                if not number and experts is not None and block.behind is not None:
+                    found.behind.append(block.behind[:, : len(recording.slots[index])])
     return [found.comparison() for found in sums]
 
 
-def _follow(found: _Sum, compute: Compute, got: NDArray[Any], tolerance: Tolerance, first: int) -> Block:
-    """The block with the choices that explain it; where too many cannot be explained, none is tried any more."""
-    if found.lost:
-        return compute(())
-    followed = follow_choices(compute, got, first, tolerance)
-    found.followed += followed.swaps > 0
-    found.margin = max(found.margin, followed.margin)
-    found.unexplained += furthest(followed.block, got, first) > tolerance.logits
-    return followed.block
+def furthest(block: Block, got: NDArray[Any], first: int) -> float:
+    """The largest difference of a logit over the deviation of its slot's; NaN and infinities count as far apart.
 
-
-def _add(found: _Sum, block: Block, recording: Recording, index: int, first: int, tolerance: Tolerance) -> None:
-    far = furthest(block, recording.logits[index], first)
-    found.furthest.append(far)
-    found.all.add(block, recording, index, first)
-    near = block.margins is not None and bool((block.margins < tolerance.margin).any())
-    if far > tolerance.logits and near:
-        found.tipped += 1
-    else:
-        found.steady.add(block, recording, index, first)
+    ``got`` [drafts, vocabulary] are the logits of the slots from ``first`` on.
+    """
+    want = block.logits[first : first + len(got)]
+    ours = got[: len(want)].astype(want.dtype)
+    finite = np.isfinite(want)  # a reduced vocabulary leaves -inf on the others
+    apart = np.where(finite, np.abs(ours - np.where(finite, want, 0.0)), np.where(ours == want, 0.0, np.inf))
+    deviation = np.maximum(want.std(1, where=finite), 1e-30)
+    return float((np.nan_to_num(apart, nan=1e9, posinf=1e9).max(1) / deviation).max(initial=0.0))
 
 
 def compare_features(

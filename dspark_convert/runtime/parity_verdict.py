@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dspark_convert.document import plain
+from dspark_convert.runtime.choices import Choices
 from dspark_convert.runtime.noise import Tolerance
 from dspark_convert.runtime.parity import Comparison, Feature
 from dspark_convert.runtime.report import Check
@@ -48,8 +49,8 @@ class Parity:
             "blocks": held.blocks,
             **held.to_json(),
             "middle": held.middle,
-            "followed": {"blocks": held.followed, "margin": held.margin},
-            "tipped": held.tipped,
+            "choices": asdict(held.choices) if held.choices else None,
+            "choices_tolerance": self.tolerance.margin,
             "confidence_tolerance": self.tolerance.confidence,
             "features": [asdict(feature) for feature in self.features],
             "unrounded": self.unrounded.to_json() if self.unrounded else None,
@@ -123,27 +124,40 @@ def _judge_logits(parity: Parity, held: Comparison) -> Check:
     if not held.positions:
         return Check("parity", "fail", "no block was drafted, so nothing was compared; give other prompts")
     worst = max(position.relative for position in held.positions)
-    right = worst <= tolerance.logits
-    found = "are the checkpoint's to within" if right else "differ from the checkpoint's by up to"
+    agree = worst <= tolerance.logits
+    found = "are the checkpoint's to within" if agree else "differ from the checkpoint's by up to"
     text = (
         f"{held.blocks} blocks {found} {worst:.2g} of the logits' deviation"
         f" ({tolerance.logits:.2g} is allowed for {tolerance.type_name})"
     )
     if parity.facts.stages is not None:
         text += f", half of them to within {held.middle:.2g}"
-    if held.followed:
-        text += f", {held.followed} with another expert where two were as good as equal (by up to {held.margin:.2g})"
-    if held.tipped:
-        text += f", and {held.tipped} left out that are further away, where more than one such choice may have tipped"
     if parity.unrounded:
         cost = max(position.relative for position in parity.unrounded.positions)
         text += f", {cost:.2g} from what it is without the file's rounding"
-    if not right:
+    if held.choices:
+        text += f"; {_tell_choices(held.choices, tolerance.margin)}"
+    if not agree or not _near(held.choices, tolerance.margin):
         return Check("parity", "fail", "; ".join([text, *parity.suspects[:1]]))
     if parity.drafts != proposals:
         text += f"; but the file drafts {parity.drafts} tokens a block, the checkpoint {proposals}"
         return Check("parity", "fail", text)
     return Check("parity", "pass", text)
+
+
+def _near(choices: Choices | None, margin: float) -> bool:
+    """Whether rounding explains each choice that is another."""
+    return choices is None or choices.furthest <= margin
+
+
+def _tell_choices(choices: Choices, margin: float) -> str:
+    text = f"of {choices.made} choices of experts {choices.others or 'none'} {'is' if choices.others == 1 else 'are'}"
+    if not choices.others:
+        return f"{text} another than the checkpoint's"
+    apart = f"{choices.furthest:.2g} of the scores' deviation"
+    if _near(choices, margin):
+        return f"{text} the other one of two as good as equal, up to {apart} apart ({margin:.2g} is allowed)"
+    return f"{text} not the checkpoint's, up to {apart} worse ({margin:.2g} is allowed): the router or its bias"
 
 
 def _judge_confidence(parity: Parity, held: Comparison) -> Check:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.ggufio.reader import open_gguf
 from dspark_convert.pair.judge import offered_inputs
+from dspark_convert.runtime.choices import UNREAD
 from dspark_convert.runtime.parity import compare_blocks, compare_features
 from dspark_convert.runtime.recording import Recording, read_recording
 from dspark_convert.runtime.report import Check
@@ -199,11 +200,13 @@ class Proof:
             return judge_parity(parity, LARGE), parity
         try:
             blocks = self._with_progress(recordings, on_phase)
-            held, *unrounded = compare_blocks(blocks, self._references(), parity.tolerance)
+            held, *unrounded = compare_blocks(blocks, self._references())
         except ValueError as fault:
             return judge_parity(parity, f"it cannot be computed: {fault}"), parity
         parity.held, parity.unrounded = held, unrounded[0] if unrounded else None
         if stages := self.facts.stages:
+            if held.blocks and held.choices is None:
+                parity.notes.append(UNREAD)
             own, by_definition = self._load_held(), partial(self._load_held, window_by_distance=False)
             parity.notes.append(window_note(recordings, stages.window, own, by_definition))
         return judge_parity(parity), parity

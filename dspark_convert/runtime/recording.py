@@ -32,7 +32,8 @@ class Recording:
 
     ``tokens`` [T] stand at positions 0…T-1; ``inputs`` [T, L, n_embd] are the target's inputs of
     ``layers`` [L] for them. Round r drafted at ``positions`` [R] behind the token ``anchors`` [R]; ``slots``
-    [R, S] are llama.cpp's best tokens, ``logits`` [R, D, vocabulary] and ``confidences`` [R, D] or [R, 0].
+    [R, S] are llama.cpp's best tokens, ``logits`` [R, D, vocabulary] and ``confidences`` [R, D] or [R, 0];
+    ``experts`` [R, stages, S, used] those that it took, or [0] where there are none or it does not show them.
     """
 
     tokens: IntArray
@@ -43,6 +44,7 @@ class Recording:
     slots: IntArray
     logits: FloatArray
     confidences: FloatArray
+    experts: IntArray
 
     def write(self, directory: Path, number: int) -> None:
         """Raises EnvironmentFault if the directory cannot take it."""
@@ -78,6 +80,7 @@ def make_recording(session: Any, run: Any, prompt: list[int]) -> Recording:
     rounds = [entry for entry in run.rounds if entry.block is not None]
     blocks = [entry.block for entry in rounds]
     empty = np.empty(0, np.float32)
+    experts = [block.experts for block in blocks if block.experts is not None]
     return Recording(
         tokens=np.array([*prompt, *run.tokens][: len(inputs)]),
         layers=np.array(session.watched),
@@ -87,4 +90,5 @@ def make_recording(session: Any, run: Any, prompt: list[int]) -> Recording:
         slots=np.array([block.slots for block in blocks]),
         logits=np.array([block.logits for block in blocks], np.float32),
         confidences=np.array([empty if block.confidences is None else block.confidences for block in blocks]),
+        experts=np.array(experts if len(experts) == len(blocks) else [], np.int64),
     )

@@ -9,10 +9,12 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.runtime.binding import NEWER_BUILD, TOKEN, Llama
 from dspark_convert.runtime.context import Context, ContextOptions, FloatArray, rows, threads_for
+from dspark_convert.runtime.experts import ExpertWatch
 from dspark_convert.runtime.shape import DraftShape, context_size
 
 #: llama.cpp's own physical batch; a prompt is decoded in pieces of it
@@ -25,13 +27,15 @@ class Block:
 
     ``tokens`` [drafts]; ``logits`` [drafts, vocabulary] with the Markov bias, float32;
     ``confidences`` [drafts] in 0…1, or None without a confidence head; ``slots`` [block_size] are the
-    best tokens of all slots, also of one that proposes nothing.
+    best tokens of all slots, also of one that proposes nothing;
+    ``experts`` [stages, block_size, used], or None where they were not looked at or there are none.
     """
 
     tokens: list[int]
     logits: FloatArray
     confidences: FloatArray | None
     slots: list[int]
+    experts: NDArray[np.int64] | None = None
 
 
 class Session:
@@ -75,8 +79,8 @@ class Session:
         count = llama.llama_model_target_layer_ids_n(self.draft_model)
         self.taps: list[int] = llama.llama_model_target_layer_ids(self.draft_model)[:count]
 
-    def open_contexts(self, n_positions: int) -> None:
-        """Make both contexts, for ``n_positions`` positions each."""
+    def open_contexts(self, n_positions: int, *, watch: bool = False) -> None:
+        """Make both contexts, for ``n_positions`` positions each; ``watch``: the draft's experts can be looked at."""
         n_ctx = context_size(n_positions)
         options = ContextOptions(
             n_ctx=n_ctx,
@@ -86,7 +90,8 @@ class Session:
         )
         self.target = Context(self.llama, self.target_model, options)
         self._contexts.append(self.target)
-        self.draft = Context(self.llama, self.draft_model, options, other=self.target)
+        seen = ExpertWatch(self.llama) if watch and self.llama.shows_graph else None
+        self.draft = Context(self.llama, self.draft_model, options, other=self.target, watch=seen)
         self._contexts.append(self.draft)
         self.llama.llama_set_causal_attn(self.draft.handle, self.shape.causal)
         self.llama.llama_set_embeddings_nextn(self.draft.handle, True, True)
@@ -127,12 +132,16 @@ class Session:
         encoded = rows(self.llama.llama_get_embeddings_nextn(self.draft.handle), len(features), self.draft_n_embd)
         self.draft.decode_embeddings(encoded, position)
 
-    def draft_block(self, anchor: int, position: int) -> Block:
-        """Draft one block after the token ``anchor``, which stands at ``position``."""
+    def draft_block(self, anchor: int, position: int, *, watch: bool = False) -> Block:
+        """Draft one block after the token ``anchor``, which stands at ``position``; ``watch``: look at its experts."""
         shape = self.shape
         count = shape.block_size
         tokens = [anchor, *[shape.mask_token_id] * (count - 1)]
+        seen = self.draft.watch if watch else None
+        if seen:
+            seen.begin(count)
         logits = self.draft.decode_tokens(tokens, position, [True] * count)
+        experts = seen.end() if seen else None
         confidences = None
         if shape.has_confidence_head:
             pointer = self.llama.llama_get_embeddings_nextn(self.draft.handle)
@@ -146,7 +155,7 @@ class Session:
         slots = logits.argmax(axis=1).tolist()
         if confidences is not None:
             confidences = confidences[first:]
-        return Block(slots[first:], logits[first:], confidences, slots)
+        return Block(slots[first:], logits[first:], confidences, slots, experts)
 
     def decode_target(self, tokens: Sequence[int], position: int, last_only: bool = False) -> FloatArray:
         """Decode ``tokens`` on the target, at most n_batch of them: logits [tokens or 1, vocabulary]."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dspark_convert.runtime.choices import furthest
-from dspark_convert.runtime.parity import fit_slots
+from dspark_convert.runtime.parity import fit_slots, furthest
 from dspark_convert.runtime.recording import Recording
 
 if TYPE_CHECKING:
@@ -40,7 +39,9 @@ def window_note(
         chosen = fit_slots(recording.slots[index].tolist(), facts.slots, facts.mask_token_id)
         own = reference.block(features, anchor, chosen)
         costs.append(furthest(own, by_definition.block(features, anchor, chosen).logits, 0))
+    reach = "1 block reaches" if len(places) == 1 else f"{len(places)} blocks reach"
+    low, high = f"{min(costs):.2g}", f"{max(costs):.2g}"
     return (
-        f"{told}: {len(places)} blocks reach beyond the window, and in {len(costs)} of them that moves the logits by"
-        f" {min(costs):.2g} to {max(costs):.2g} of their deviation"
+        f"{told}: {reach} beyond the window, and in {len(costs)} of them that moves the logits by"
+        f" {low if low == high else f'{low} to {high}'} of their deviation"
     )

@@ -43,11 +43,11 @@ def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
                 f" {n_positions} positions, but the target was trained for {session.n_ctx_train}; shorten them."
             )
         tell("creating the contexts")
-        session.open_contexts(n_positions)
+        record = job.get("record")
+        session.open_contexts(n_positions, watch=bool(record))
         tell("probing how the draft takes the target's features")
         probe_injection(session)
         check_anchor_rule(session)
-        record = job.get("record")
         if record:
             session.watched = tuple(sorted({*session.taps, *record["layers"]}))
             record["rounds"] = rounds_to_keep(len(prompts), shape.drafts_per_block, session.target.n_vocab)

@@ -126,16 +126,17 @@ def test_the_routers_bias_chooses_and_does_not_weigh(checkpoint: Path) -> None:
     assert {e: pytest.approx(s) for e, s in zip(chosen[0].tolist(), shares[0].tolist(), strict=True)} == expected
 
 
-def test_a_margin_is_in_deviations_and_a_swapped_token_takes_the_next_expert(checkpoint: Path) -> None:
+def test_experts_that_are_given_are_taken_and_are_behind_by_deviations(checkpoint: Path) -> None:
     values = (1.0, 3.0, 8.0, 0.5, 0.25)
     own = stage(checkpoint, ffn__gate__weight=[[log(v)] for v in values], ffn__gate__bias=[0.0] * 5)
-    chosen, shares, margins = own.route(torch.ones(2, 1, dtype=torch.float64), swapped=[1])
-    assert chosen.tolist() == [[2, 1], [2, 0]]
+    taken = torch.tensor([[-1, -1], [0, 2], [1, 2]])
+    chosen, shares, behind = own.route(torch.ones(3, 1, dtype=torch.float64), taken)
+    assert chosen.tolist() == [[2, 1], [0, 2], [1, 2]]
     scores = [sqrt(log(1 + v)) for v in values]
-    expected = (scores[1] - scores[0]) / np.std(scores, ddof=1)
-    np.testing.assert_allclose(margins, [expected] * 2, atol=EXACT)
+    expected = (scores[1] - scores[0]) / np.std(scores)
+    np.testing.assert_allclose(behind, [0, expected, 0], atol=EXACT)
     np.testing.assert_allclose(
-        shares[1], [1.5 * s / (scores[2] + scores[0]) for s in (scores[2], scores[0])], atol=EXACT
+        shares[1], [1.5 * s / (scores[2] + scores[0]) for s in (scores[0], scores[2])], atol=EXACT
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dspark_convert.errors import EnvironmentFault
-from dspark_convert.runtime.binding import EXTENDED, PUBLIC, Llama, _open
+from dspark_convert.runtime.binding import EXTENDED, GRAPH, PUBLIC, Llama, _open
 
 NEEDED = [*PUBLIC, *(mangled for mangled, *_ in EXTENDED.values())]
 
@@ -51,6 +51,15 @@ def test_all_functions_are_bound_with_their_types() -> None:
     assert llama.llama_n_ctx.restype is ctypes.c_uint32
     with pytest.raises(AttributeError, match="llama_quantize is not among"):
         llama.llama_quantize()
+
+
+@pytest.mark.parametrize("lost", ["", *GRAPH])
+def test_a_build_may_keep_its_graph_to_itself(lost: str) -> None:
+    llama = llama_on(**{name: Function() for name in (*NEEDED, *GRAPH) if name != lost})
+    llama._bind()
+    assert llama.shows_graph is not bool(lost)
+    if not lost:
+        assert llama.ggml_nbytes.restype is ctypes.c_size_t
 
 
 def test_library_without_dspark_is_told_by_the_missing_functions() -> None:

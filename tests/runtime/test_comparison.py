@@ -35,7 +35,7 @@ class Known:
         self.logits, self.confidence = logits, confidence
         self.asked: list[tuple[Any, int, list[int]]] = []
 
-    def block(self, features: Any, anchor: int, chosen: list[int], _swaps: Any) -> Block:
+    def block(self, features: Any, anchor: int, chosen: list[int], _experts: Any) -> Block:
         self.asked.append((features, anchor, chosen))
         return Block(self.logits, self.confidence)
 
@@ -51,6 +51,7 @@ def recording(rng: np.random.Generator, logits: Any, confidences: Any, slots: in
         slots=np.tile(np.arange(100, 100 + slots), (rounds, 1)),
         logits=np.array(logits, np.float32),
         confidences=np.array(confidences, np.float32),
+        experts=np.empty(0, np.int64),
     )
 
 
@@ -64,7 +65,7 @@ def test_largest_difference_over_the_deviation(facts: Facts) -> None:
     confidence = np.linspace(0.1, 0.7, 7)
     seen = recording(rng, [first, second], [confidence, confidence + np.array([0, 0, 0, 0.01, 0, 0, 0])])
     known: Any = Known(facts, want, confidence)
-    (found,) = compare_blocks([seen], [known], EXACT)
+    (found,) = compare_blocks([seen], [known])
     assert found.blocks == 2
     assert found.confidence_max_abs == pytest.approx(0.01, abs=1e-6)
     assert [position.position for position in found.positions] == list(range(7))
@@ -82,11 +83,11 @@ def test_blocks_of_another_length_are_compared_as_far_as_both_go(facts: Facts) -
     rng = np.random.default_rng(0)
     want = rng.standard_normal((7, VOCAB))
     short: Any = Known(facts, want, None)
-    (found,) = compare_blocks([recording(rng, [want[:5]], [[]], slots=5)], [short], EXACT)
+    (found,) = compare_blocks([recording(rng, [want[:5]], [[]], slots=5)], [short])
     assert len(found.positions) == 5
     assert found.confidence_max_abs is None
     assert short.asked[0][2] == [100, 101, 102, 103, 104, 507, 507]
-    (found,) = compare_blocks([recording(rng, [np.concatenate((want, want[:2]))], [[]], slots=9)], [short], EXACT)
+    (found,) = compare_blocks([recording(rng, [np.concatenate((want, want[:2]))], [[]], slots=9)], [short])
     assert len(found.positions) == 7
     assert found.positions[6].max_abs < 1e-6
 
@@ -96,7 +97,7 @@ def test_bonus_anchor_is_compared_from_slot_1(facts: Facts) -> None:
     want = rng.standard_normal((7, VOCAB))
     confidence = np.array([np.nan, *[0.5] * 6])
     known: Any = Known(replace(facts, sample_from_anchor=False), want, confidence)
-    (found,) = compare_blocks([recording(rng, [want[1:]], [[0.5] * 6])], [known], EXACT)
+    (found,) = compare_blocks([recording(rng, [want[1:]], [[0.5] * 6])], [known])
     assert len(found.positions) == 6
     assert max(position.max_abs for position in found.positions) < 1e-6
     assert found.confidence_max_abs == 0
@@ -107,11 +108,11 @@ def test_infinities_and_nan_are_no_agreement(facts: Facts) -> None:
     want = rng.standard_normal((7, VOCAB))
     want[:, 3] = -np.inf
     known: Any = Known(facts, want, np.full(7, 0.5))
-    (found,) = compare_blocks([recording(rng, [want], [[0.5] * 7])], [known], EXACT)
+    (found,) = compare_blocks([recording(rng, [want], [[0.5] * 7])], [known])
     assert found.positions[0].max_abs < 1e-6
     other = want.copy()
     other[1, 3], other[2, 4] = 0.0, -np.inf
-    (found,) = compare_blocks([recording(rng, [other], [[np.nan] * 7])], [known], EXACT)
+    (found,) = compare_blocks([recording(rng, [other], [[np.nan] * 7])], [known])
     assert [position.max_abs == np.inf for position in found.positions] == [False, True, True, *[False] * 4]
     assert found.confidence_max_abs == np.inf
 

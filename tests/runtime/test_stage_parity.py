@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 
+from dspark_convert.runtime.recording import read_recording
 from dspark_convert.runtime.report import ValidationReport
 from dspark_convert.runtime.validation import validate
 from tests.oracle import Expected
@@ -59,6 +61,10 @@ def test_every_position_is_the_reference_s(pair: StagePair) -> None:
     assert report.parity.held is not None
     assert [position.position for position in report.parity.held.positions] == [0, 1, 2, 3, 4]
     assert all(position.relative < 2e-5 for position in report.parity.held.positions)
+    choices = report.parity.held.choices
+    assert choices is not None
+    assert choices.made == 3 * 5 * report.parity.held.blocks
+    assert choices.others == 0
 
 
 @pytest.mark.parametrize("outtype", ["auto", "f32"])
@@ -69,7 +75,10 @@ def test_experts_in_mxfp4(pair: StagePair, outtype: str) -> None:
     assert report.parity is not None
     assert report.parity.held is not None
     assert report.parity.held.middle < 2e-5
-    assert report.parity.held.tipped == 0
+    choices = report.parity.held.choices
+    assert choices is not None
+    assert choices.made == 15 * report.parity.held.blocks
+    assert choices.furthest < 0.01
     (note,) = report.to_json()["parity"]["notes"]
     assert "slot k sees k + 1 target positions fewer" in note
     assert "blocks reach beyond the window" in note
@@ -86,6 +95,37 @@ def test_a_lost_tensor_shows(pair: StagePair, name: str) -> None:
             want.tensors[f"blk.{layer}.{name}"] = (kind, shape, bytes(len(data)))
 
     assert statuses(run(pair, pair.written("lost", lose, "f32")))["parity"] == "fail"
+
+
+def test_a_wrong_bias_of_the_router_shows_in_the_choices_alone(pair: StagePair) -> None:
+    """It decides nothing else, and what is computed with llama.cpp's choices agrees."""
+
+    def reverse(want: Expected) -> None:
+        widen_experts(want)
+        kind, shape, data = want.tensors["blk.1.exp_probs_b.bias"]
+        want.tensors["blk.1.exp_probs_b.bias"] = (kind, shape, np.frombuffer(data, np.float32)[::-1].tobytes())
+
+    report = run(pair, pair.written("bias", reverse, "f32"))
+    parity = report.check("parity")
+    assert parity is not None
+    assert parity.status == "fail"
+    assert "not the checkpoint's, up to" in parity.detail
+    assert parity.detail.split("worse (0.0001 is allowed): ")[1].startswith("the router or its bias")
+    assert report.parity is not None
+    assert report.parity.held is not None
+    assert all(position.relative < 2e-5 for position in report.parity.held.positions)
+
+
+def test_a_library_that_shows_no_choices_is_told_of(pair: StagePair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "dspark_convert.runtime.proof.read_recording",
+        lambda *place: replace(read_recording(*place), experts=np.empty(0, np.int64)),
+    )
+    report = run(pair, pair.written("unseen", widen_experts, "f32"))
+    assert statuses(report)["parity"] == "pass"  # no two are so near in F32
+    document = report.to_json()["parity"]
+    assert document["choices"] is None
+    assert document["notes"][0].startswith("this llama.cpp library does not show which experts it takes")
 
 
 def test_another_rotation_shows_at_every_position(pair: StagePair) -> None:

@@ -34,6 +34,7 @@ def recording(*positions: int) -> Recording:
         slots=np.full((rounds, SLOTS), 7),
         logits=np.zeros((rounds, SLOTS, VOCAB), np.float32),
         confidences=np.zeros((rounds, SLOTS), np.float32),
+        experts=np.empty(0, np.int64),
     )
 
 
@@ -62,4 +63,6 @@ def test_a_file_of_another_block_size(checkpoint: Path) -> None:
     short = recording(20)
     short = replace(short, slots=short.slots[:, :4], logits=short.logits[:, :4])
     own = Reference.load(checkpoint, window_by_distance=True)
-    assert "1 blocks reach" in window_note([short], WINDOW, own, partial(Reference.load, checkpoint))
+    text = window_note([short], WINDOW, own, partial(Reference.load, checkpoint))
+    assert "1 block reaches beyond the window, and in 1 of them that moves the logits by " in text
+    assert " to " not in text.split("moves the logits by ")[1]
