@@ -15,7 +15,7 @@ from dspark_convert.ggufio.types import GGUF_MAGIC
 from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_directory, refuse
 from dspark_convert.remote import Silent, local_target, plan_for_survey, survey_model
-from dspark_convert.source.checkpoint import read_config
+from dspark_convert.source.checkpoint import read_config, require_directory
 from dspark_convert.specs import holds_target
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 
@@ -71,6 +71,8 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
     if is_gguf(request.model):
         return _prepare_port(request, dry_run=dry_run, sink=sink)
     survey = survey_model(request.model, sink, request.options.shared_tensors)
+    if survey is None:
+        require_directory(request.model, "the draft")  # before a target is asked for: a mistyped name needs none
     if request.target_dir is None and request.target_gguf is None and is_in_target(request.model, survey):
         request = replace(request, target_dir=request.model)
     _require_named_tokenizer(request)
@@ -101,7 +103,7 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
 
 def _prepare_port(request: Request, *, dry_run: bool, sink: Sink) -> Prepared:
     """As ``prepare``, of a draft that is a GGUF already."""
-    from dspark_convert.port import plan_for_gguf, target_name
+    from dspark_convert.port.planning import plan_for_gguf, target_name
 
     _require_named_tokenizer(request)
     taken = _check_named(request, dry_run=dry_run)

@@ -94,6 +94,11 @@ def test_preparing_writes_nothing(pair: Pair, tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
+def test_a_mistyped_draft_is_told_before_a_target_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"the draft .*typo does not exist"):
+        prepare(Request(tmp_path / "typo", None, None, None, Options()))
+
+
 def test_the_directory_wins_over_the_gguf(pair: Pair) -> None:
     """With both, as for --verify, tokenizer and checks come from the directory."""
     pair.gguf.write_bytes(b"")
