@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dspark_convert.cli.output import Output
+from dspark_convert.cli.phases import phases
 from dspark_convert.cli.runner import VersionFlag, run
 from dspark_convert.findings import error
 from dspark_convert.runtime import DEFAULT_MAX_TOKENS, DEFAULT_TIMEOUT
@@ -78,7 +76,7 @@ def validate_command(
     out = Output(json=json, quiet=quiet)
     texts = None if prompts is None else read_prompts(prompts)
     reference = _on_disk(reference, draft, target, lib, out)
-    with _phases(out) as on_phase:
+    with phases(out) as on_phase:
         report = validate(
             draft,
             target,
@@ -115,18 +113,6 @@ def _on_disk(reference: Path | None, draft: Path, target: Path, lib: Path | None
     precheck(draft, target)
     find_library(lib)
     return local_reference(reference, draft, out)
-
-
-@contextmanager
-def _phases(out: Output) -> Iterator[Callable[[str], None]]:
-    """Shows what the run is doing, on a terminal only; yields the function to tell it to."""
-    if out.quiet or not sys.stderr.isatty():
-        yield lambda _phase: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("starting") as status:
-        yield status.update
 
 
 def show_report(out: Output, report: ValidationReport) -> None:

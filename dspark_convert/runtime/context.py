@@ -26,21 +26,23 @@ ONE_THREAD_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """``n_ctx`` positions, ``n_batch`` tokens at once, ``n_rollback`` recurrent states kept a sequence."""
+    """``n_ctx`` positions, ``n_batch`` tokens at once, ``n_rollback`` recurrent states kept a sequence.
+
+    ``exact``: compute as exactly as llama.cpp can. The default cache of f16 and flash attention, which it otherwise
+    chooses, each move the logits by some 1e-3 of their deviation.
+    """
 
     n_ctx: int
     n_batch: int
     n_threads: int
     n_rollback: int
+    exact: bool = True
 
 
 class Context:
     """A context of sequence 0 on ``model``; ``other`` is the context whose tensors it may borrow.
 
     ``watch`` sees which experts it takes.
-
-    It computes as exactly as llama.cpp can: the default cache of f16 and flash attention each move the
-    logits by some 1e-3 of their deviation.
     """
 
     def __init__(
@@ -59,8 +61,9 @@ class Context:
         params.n_seq_max = 1
         params.n_rs_seq = options.n_rollback
         params.n_threads = params.n_threads_batch = options.n_threads
-        params.type_k = params.type_v = F32
-        params.flash_attn_type = FLASH_ATTENTION_OFF
+        if options.exact:
+            params.type_k = params.type_v = F32
+            params.flash_attn_type = FLASH_ATTENTION_OFF
         params.no_perf = True
         if "n_outputs_max_per_seq" in llama.context_layout.field_names:
             params.n_outputs_max_per_seq = 0  # every token of a block is an output

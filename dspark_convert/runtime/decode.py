@@ -66,7 +66,7 @@ def decode_plain(session: Session, prompt: Sequence[int], max_tokens: int) -> Pl
     """Decode at most ``max_tokens`` tokens one by one; stops behind an end-of-text token."""
     session.clear()
     session.keep_features(False)
-    logits = _prefill(session, prompt)
+    logits = prefill(session, prompt)
     tokens: list[int] = []
     chosen = []
     while True:
@@ -85,7 +85,7 @@ def measure_noise(session: Session, prompt: Sequence[int], plain: PlainRun) -> f
     """
     session.clear()
     session.keep_features(False)
-    _prefill(session, prompt)
+    prefill(session, prompt)
     step = session.shape.drafts_per_block + 1
     worst = 0.0
     for start in range(0, len(plain.tokens) - 1, step):
@@ -104,7 +104,7 @@ def decode_with_draft(session: Session, prompt: Sequence[int], n_tokens: int, *,
     session.clear()
     session.keep_features(True)
     watched: list[FloatArray] = []
-    logits = _prefill(session, prompt, inject=True, watched=watched if record else None)
+    logits = prefill(session, prompt, inject=True, watched=watched if record else None)
     run = DraftRun([int(logits[-1].argmax())], watched=watched)
     while len(run.tokens) < n_tokens:
         position = len(prompt) + len(run.tokens) - 1
@@ -132,7 +132,7 @@ def count_accepted(drafts: Sequence[int], wanted: Sequence[int]) -> int:
     return len(drafts)
 
 
-def _prefill(
+def prefill(
     session: Session, prompt: Sequence[int], inject: bool = False, watched: list[FloatArray] | None = None
 ) -> FloatArray:
     """Decode ``prompt`` from position 0: the last token's logits [1, vocabulary].

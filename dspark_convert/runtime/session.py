@@ -39,11 +39,25 @@ class Block:
 
 
 class Session:
-    """Call ``load_target``, ``load_draft``, ``open_contexts`` in this order; a ``with`` block frees all."""
+    """Call ``load_target``, ``load_draft``, ``open_contexts`` in this order; a ``with`` block frees all.
 
-    def __init__(self, llama: Llama, target: Path, draft: Path, shape: DraftShape) -> None:
+    ``exact``: compute as exactly as llama.cpp can, not as fast. ``n_threads``: None for as many as suit the target.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        target: Path,
+        draft: Path,
+        shape: DraftShape,
+        *,
+        exact: bool = True,
+        n_threads: int | None = None,
+    ) -> None:
         self.llama = llama
         self.shape = shape
+        self.exact = exact
+        self.n_threads = n_threads
         self.injection = "unknown"
         #: layers whose inputs are recorded beside the taps'
         self.watched: tuple[int, ...] = ()
@@ -82,11 +96,13 @@ class Session:
     def open_contexts(self, n_positions: int, *, watch: bool = False) -> None:
         """Make both contexts, for ``n_positions`` positions each; ``watch``: the draft's experts can be looked at."""
         n_ctx = context_size(n_positions)
+        self.n_threads = self.n_threads or threads_for(self.llama.llama_model_size(self.target_model))
         options = ContextOptions(
             n_ctx=n_ctx,
             n_batch=min(MAX_BATCH, n_ctx),
-            n_threads=threads_for(self.llama.llama_model_size(self.target_model)),
+            n_threads=self.n_threads,
             n_rollback=self.shape.drafts_per_block,
+            exact=self.exact,
         )
         self.target = Context(self.llama, self.target_model, options)
         self._contexts.append(self.target)
@@ -180,7 +196,8 @@ class Session:
 
     def _load(self, path: Path, role: str) -> int:
         params: Any = self.llama.model_params()
-        params.use_extra_bufts = False  # repacked weights are multiplied with rounded activations
+        if self.exact:
+            params.use_extra_bufts = False  # repacked weights are multiplied with rounded activations
         model = self.llama.load_model(path, params)
         if model is None and role == "draft" and not self.llama.knows_dspark():
             raise EnvironmentFault(
