@@ -16,8 +16,8 @@ from dspark_convert import metadata
 from dspark_convert.draft import Draft
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info, warning
-from dspark_convert.foreign import in_dialect, judge_dialect
-from dspark_convert.foreign_jobs import jobs_in_dialect
+from dspark_convert.foreign.jobs import jobs_in_dialect
+from dspark_convert.foreign.keys import in_dialect, judge_dialect
 from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
 from dspark_convert.mapping import check_tensors, flatten, make_jobs

@@ -13,7 +13,7 @@ from dspark_convert.diff.compare import compare
 from dspark_convert.errors import DsparkError
 from dspark_convert.inspection import inspect_file
 from dspark_convert.pairing import pair_file
-from dspark_convert.port import plan_for_gguf
+from dspark_convert.port.planning import plan_for_gguf
 from dspark_convert.target import open_target_gguf
 from tests.hostile.fuzz import Fuzz
 from tests.hostile.raw import Raw

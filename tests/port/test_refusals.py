@@ -12,7 +12,7 @@ import pytest
 
 from dspark_convert.errors import InputError
 from dspark_convert.options import Dialect, Options
-from dspark_convert.port import plan_for_gguf
+from dspark_convert.port.planning import plan_for_gguf
 from tests.checkpoints import Pair
 from tests.conftest import Convert
 from tests.draft_file import U32, DraftFile

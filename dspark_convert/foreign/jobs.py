@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info
-from dspark_convert.foreign import WITH_MAINLINE
+from dspark_convert.foreign.keys import WITH_MAINLINE
 from dspark_convert.ggufio.layouts import dialect_name, layout_named
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.jobs import TensorJob

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dspark_convert.options import Options
-from dspark_convert.port import plan_for_gguf
-from dspark_convert.port_check import read_back
+from dspark_convert.port.check import read_back
+from dspark_convert.port.planning import plan_for_gguf
 from tests.draft_file import DraftFile
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dspark_convert.draft import Draft
-from dspark_convert.foreign import in_dialect
+from dspark_convert.foreign.keys import in_dialect
 from dspark_convert.ggufio.types import KV, ValueType, array, string
 from dspark_convert.metadata import mask, runtime
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dspark_convert.draft import Draft, Rope
-from dspark_convert.foreign import in_dialect, judge_dialect
-from dspark_convert.foreign_jobs import jobs_in_dialect
+from dspark_convert.foreign.jobs import jobs_in_dialect
+from dspark_convert.foreign.keys import in_dialect, judge_dialect
 from dspark_convert.ggufio.dialects import read_draft
 from dspark_convert.ggufio.layouts import dialect_name, layouts
 from dspark_convert.ggufio.reader import open_gguf
@@ -19,7 +19,7 @@ from dspark_convert.ggufio.types import KV, GGMLType, ValueType, u32
 from dspark_convert.jobs import TensorJob
 from dspark_convert.metadata import runtime
 from tests.draft_file import F32, DraftFile
-from tests.foreign_keys import keys_for
+from tests.foreign.keys_for import keys_for
 from tests.ggufio.layout_files import (
     ds4,
     ds4_target,

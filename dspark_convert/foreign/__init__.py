@@ -1,0 +1,1 @@
+"""A plan, which is in mainline's words, in those of another layout."""
