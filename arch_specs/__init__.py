@@ -25,7 +25,7 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
     leading "not " inverts a flag); the first that is present wins, and two that disagree are an
     error. ``type``: int, float, bool, str, int_list. ``min``/``max``: inclusive bounds.
     ``choices``: allowed values with ``reason`` for the others. ``formula``: the default, over
-    earlier fields and tensor shapes (``dspark_convert.formula``). Without a formula the field is
+    earlier fields and tensor shapes (``dspark_convert.specs.formula``). Without a formula the field is
     required, unless ``optional``: then it has no value. ``check``: a formula that must be true once
     all fields are known, and ``reason``.
 ``[derived]``

@@ -20,17 +20,17 @@ from dspark_convert.foreign.jobs import jobs_in_dialect
 from dspark_convert.foreign.keys import in_dialect, judge_dialect
 from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
-from dspark_convert.mapping import check_tensors, flatten, make_jobs
-from dspark_convert.normalise import judge_draft, make_draft, resolve
 from dspark_convert.options import Dialect, Options
 from dspark_convert.pair.judge import judge_pair, judge_taps
-from dspark_convert.places import Place
 from dspark_convert.policy import Types, judge_types, label, main_type, plain_type
 from dspark_convert.shared import judge_shared
 from dspark_convert.source.checkpoint import Checkpoint, Rows, open_checkpoint
 from dspark_convert.source.classify import is_full_model
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.specs import Spec, choose_tensors, flat_name, match_spec
+from dspark_convert.specs.load import Spec, choose_tensors, flat_name, match_spec
+from dspark_convert.specs.mapping import check_tensors, flatten, make_jobs
+from dspark_convert.specs.normalise import judge_draft, make_draft, resolve
+from dspark_convert.specs.places import Place
 from dspark_convert.target import Target
 
 

@@ -24,7 +24,7 @@ from dspark_convert.findings import Finding, info, warning
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.options import Experts, Outtype
-from dspark_convert.specs import Role
+from dspark_convert.specs.load import Role
 
 #: types that any number can be written as without blocks
 FLOATS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)

@@ -23,7 +23,7 @@ from dspark_convert.runtime.values import Values, compare_values
 from dspark_convert.runtime.window import window_note
 from dspark_convert.source.checkpoint import open_checkpoint
 from dspark_convert.source.classify import describe, is_full_model
-from dspark_convert.specs import flat_name
+from dspark_convert.specs.load import flat_name
 from dspark_convert.target import open_target_gguf
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 
 from dspark_convert.draft import DeepSeek4, Draft, Rope
 from dspark_convert.findings import Finding, error, info, warning
-from dspark_convert.formula import FormulaError, evaluate
 from dspark_convert.pair.judge import judge_order
-from dspark_convert.specs import Field, Spec
+from dspark_convert.specs.formula import FormulaError, evaluate
+from dspark_convert.specs.load import Field, Spec
 from dspark_convert.words import shown
 
 

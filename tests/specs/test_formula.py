@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dspark_convert.formula import FormulaError, evaluate
+from dspark_convert.specs.formula import FormulaError, evaluate
 
 NAMES = {"hidden": 128, "rank": 0, "kind": "vanilla", "flag": True, "taps": [1, 2, 3], "theta": 1e4}
 SHAPES = {"w.weight": (512, 16), "scalar": ()}

@@ -12,7 +12,7 @@ from typing import Any
 from dspark_convert.findings import Finding, error
 from dspark_convert.jobs import Encoding, Source
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.specs import Scales
+from dspark_convert.specs.load import Scales
 
 #: dtype of codes -> how they are read
 ENCODINGS: dict[str, Encoding] = {"F8_E4M3": "fp8", "I8": "fp4", "U8": "fp4"}

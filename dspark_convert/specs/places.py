@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from dspark_convert.formula import FormulaError, evaluate
 from dspark_convert.jobs import Source
-from dspark_convert.specs import Spec, TensorRule
+from dspark_convert.specs.formula import FormulaError, evaluate
+from dspark_convert.specs.load import Spec, TensorRule
 
 #: llama.cpp's LLAMA_MAX_EXPERTS
 MAX_STACK = 1024

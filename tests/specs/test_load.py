@@ -15,8 +15,8 @@ import pytest
 
 import arch_specs
 from dspark_convert.errors import InputError
-from dspark_convert.formula import evaluate
-from dspark_convert.specs import (
+from dspark_convert.specs.formula import evaluate
+from dspark_convert.specs.load import (
     Spec,
     choose_tensors,
     flat_name,

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from dspark_convert.findings import Finding, error
-from dspark_convert.places import Place
-from dspark_convert.specs import Spec
+from dspark_convert.specs.load import Spec
+from dspark_convert.specs.places import Place
 
 #: of one kind, so many are named one by one
 NAMED = 20
