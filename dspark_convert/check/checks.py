@@ -48,6 +48,7 @@ class Check:
     """One ``[[check]]``; paths are absolute, or spell hub ids (``source.hub_id``).
 
     ``target`` gives the tokenizer and is compared with the draft; ``target_gguf`` is what runs it (None: nothing).
+    ``reference``: the checkpoint that the running file is compared with.
     ``line``: where it begins in the file.
     """
 
@@ -61,18 +62,13 @@ class Check:
     shared_tensors: SharedTensors = "omit"
     experts: Experts = "keep"
     prompts: Path | None = None
-    reference: bool = True
+    reference: Path | None = None
     expected: Expected = Expected()
     line: int = 1
 
     @property
     def is_checkpoint(self) -> bool:
         return self.source.is_dir() or not str(self.source).partition("@")[0].endswith(".gguf")
-
-    @property
-    def local_checkpoint(self) -> Path | None:
-        """What ``dspark-validate --reference`` takes."""
-        return self.source if self.reference and self.source.is_dir() else None
 
     @property
     def cases(self) -> Iterator[Case]:
@@ -103,7 +99,7 @@ class Case:
     def inputs(self) -> tuple[Path, ...]:
         """Everything on this machine that the results depend on; directories as a whole."""
         check = self.check
-        named = (check.source, check.target, check.target_gguf, check.prompts, self.plan, self.golden)
+        named = (check.source, check.target, check.target_gguf, check.prompts, self.plan, self.golden, check.reference)
         return tuple(dict.fromkeys(path for path in named if path is not None and path.exists()))
 
     @property

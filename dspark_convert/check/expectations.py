@@ -12,19 +12,25 @@ from dspark_convert.check.golden import differences, plan_hash
 def judge_plan(case: Case, document: Mapping[str, Any]) -> list[str]:
     """``document`` as ``planning.planned`` makes it. Raises InputError if the golden plan is none."""
     expected = case.check.expected
-    draft, plan = document["draft"] or {}, document["plan"]
+    plan = document["plan"]
     reasons = [*judge_findings(document["findings"], expected)]
-    reasons += _equal("block size", expected.block_size, draft.get("block_size"))
-    reasons += _equal("taps", None if expected.taps is None else list(expected.taps), draft.get("target_layers"))
-    reasons += _equal("number of tensors", expected.tensors, len(plan["tensors"]))
-    if expected.max_size is not None and document["bytes"] > expected.max_size:
-        reasons.append(
-            f"the tensors take {document['bytes']:,} bytes, more than the {expected.max_size:,} that are allowed."
-        )
+    reasons += judge_draft(expected, document["draft"], len(plan["tensors"]), document["bytes"])
     if case.plan is not None:
         reasons += [f"{case.plan.name}: {line}" for line in differences(case.plan, plan)]
     if expected.plan_sha256 is not None:
         reasons += _equal("plan_sha256", expected.plan_sha256, plan_hash(plan))
+    return reasons
+
+
+def judge_draft(expected: Expected, draft: Mapping[str, Any] | None, tensors: int, nbytes: int) -> list[str]:
+    """``draft``: its meaning as in the documents of the commands; ``nbytes`` of all ``tensors``."""
+    if draft is None:
+        return ["what the draft means cannot be read."]
+    reasons = _equal("block size", expected.block_size, draft["block_size"])
+    reasons += _equal("taps", None if expected.taps is None else list(expected.taps), draft["target_layers"])
+    reasons += _equal("number of tensors", expected.tensors, tensors)
+    if expected.max_size is not None and nbytes > expected.max_size:
+        reasons.append(f"the tensors take {nbytes:,} bytes, more than the {expected.max_size:,} that are allowed.")
     return reasons
 
 

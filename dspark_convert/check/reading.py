@@ -19,18 +19,12 @@ from dspark_convert.words import shown
 #: no file of checks needs more
 MAX_BYTES = 2**20
 
-#: expectations, and the step that looks at them
-LOOKED_AT: dict[str, Step] = {
-    "block_size": "plan",
-    "taps": "plan",
-    "tensors": "plan",
-    "max_size": "plan",
-    "plan": "plan",
-    "plan_sha256": "plan",
-    "golden": "diff",
-    "acceptance": "validate",
-    "mean_accepted_length": "validate",
-    "parity": "validate",
+#: expectations, and the steps that look at them
+LOOKED_AT: dict[str, tuple[Step, ...]] = {
+    **dict.fromkeys(("block_size", "taps", "tensors", "max_size"), ("plan", "inspect")),
+    **dict.fromkeys(("plan", "plan_sha256"), ("plan",)),
+    **dict.fromkeys(("acceptance", "mean_accepted_length", "parity"), ("validate",)),
+    "golden": ("diff",),
 }
 
 
@@ -99,8 +93,8 @@ class _Reading:
         for key in ("name", "source"):
             if key not in table:
                 self.tell("checks-key", place, f"the check has no {key}", "add it")
-        for key in ("source", "target", "target_gguf", "prompts"):
-            if key in values:
+        for key in ("source", "target", "target_gguf", "prompts", "reference"):
+            if values.get(key) is not None:
                 values[key] = self.located((*place, key), values[key], hub=key in ("source", "target"))
         for key in ("plan", "golden"):
             if key in expected:
@@ -111,6 +105,8 @@ class _Reading:
         if target is not None and target.suffix == ".gguf" and target.is_absolute():
             values.setdefault("target_gguf", target)
         source: Path = values["source"]
+        if source.is_dir():
+            values.setdefault("reference", source)
         values.setdefault("steps", ("inspect",) if source.suffix == ".gguf" else ("plan",))
         check = Check(**values, expected=Expected(**expected), line=line_of(self.text, place))
         self.judge(place, check, expected)
@@ -161,11 +157,12 @@ class _Reading:
         if not check.is_checkpoint and not check.source.is_absolute() and set(steps) != {"inspect"}:
             self.tell("checks-value", place, "of a GGUF on the hub only the header is read", 'use steps = ["inspect"]')
         for key in expected:
-            step = LOOKED_AT.get(key)
-            if step is not None and step not in steps:
-                self.tell("checks-key", (*place, "expect", key), f"{key} is looked at by the step {step}", "add it")
-        if check.expected.parity is not None and check.local_checkpoint is None:
-            self.wrong((*place, "expect", "parity"), "parity needs a source that is a checkpoint's directory")
+            looking = LOOKED_AT.get(key, steps)
+            if not {*looking} & {*steps}:
+                told = f"{key} is looked at by the step {' or '.join(looking)}"
+                self.tell("checks-key", (*place, "expect", key), told, "add it")
+        if check.expected.parity is not None and check.reference is None:
+            self.wrong((*place, "expect", "parity"), "parity needs a reference, the directory of a checkpoint")
         for key in ("plan", "golden"):
             text = expected.get(key)
             if text is None:

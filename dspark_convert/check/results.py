@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,7 +53,9 @@ class Result:
         return next((step for step in self.steps if step.step == name), None)
 
     def to_json(self) -> dict[str, Any]:
-        steps = [{key: value for key, value in asdict(step).items() if key != "exit_code"} for step in self.steps]
+        steps = [
+            {"name": s.step, "status": s.status, "seconds": s.seconds, "reasons": list(s.reasons)} for s in self.steps
+        ]
         return {
             "name": self.name,
             "outtype": self.outtype,
@@ -61,14 +63,14 @@ class Result:
             "cached": self.cached,
             "seconds": self.seconds,
             "output": None if self.output is None else str(self.output),
-            "steps": [step | {"reasons": list(step["reasons"])} for step in steps],
+            "steps": steps,
         }
 
 
 def from_json(document: Any) -> Result:
     """A cached result; raises KeyError, TypeError or ValueError for anything else."""
     steps = tuple(
-        StepResult(s["step"], s["status"], float(s["seconds"]), tuple(s["reasons"])) for s in document["steps"]
+        StepResult(s["name"], s["status"], float(s["seconds"]), tuple(s["reasons"])) for s in document["steps"]
     )
     return replace(Result(document["name"], document["outtype"], steps), cached=True)
 

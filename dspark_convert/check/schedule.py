@@ -44,7 +44,7 @@ def memory_of(case: Case) -> int:
     if "validate" not in check.steps:
         return BASE
     draft, target = _size(check.source), _size(check.target_gguf)
-    return WITH_TORCH + 2 * (draft + target) + (2 * draft if check.local_checkpoint is not None else 0)
+    return WITH_TORCH + 2 * (draft + target) + 2 * _size(check.reference)
 
 
 def run_cases(

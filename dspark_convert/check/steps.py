@@ -11,7 +11,7 @@ from typing import Any
 
 from dspark_convert.check.checks import STEPS, Case, Step
 from dspark_convert.check.children import Children, Ended
-from dspark_convert.check.expectations import judge_findings, judge_plan, judge_validation
+from dspark_convert.check.expectations import judge_draft, judge_findings, judge_plan, judge_validation
 from dspark_convert.check.planning import request_of
 from dspark_convert.check.results import Result, StepResult
 from dspark_convert.errors import DsparkError
@@ -109,16 +109,16 @@ def _inspect(work: Work) -> list[str]:
     if ended.code not in (0, 1) or not ended.document:
         return _failed(work, ended)
     reasons = list(judge_findings(ended.document["findings"], check.expected))
-    draft = ended.document["draft"]
-    if "plan" not in check.steps and draft is None:
-        reasons.append("its meaning cannot be read.")
+    tensors = ended.document["tensors"]
+    nbytes = sum(tensor["bytes"] for tensor in tensors)
+    reasons += judge_draft(check.expected, ended.document["draft"], len(tensors), nbytes)
     return reasons or (["the draft does not fit the target."] if ended.code else [])
 
 
 def _validate(work: Work) -> list[str]:
     check = work.case.check
     options: list[str | Path] = []
-    for flag, value in (("--reference", check.local_checkpoint), ("--prompts", check.prompts), ("--lib", work.lib)):
+    for flag, value in (("--reference", check.reference), ("--prompts", check.prompts), ("--lib", work.lib)):
         options += [flag, value] if value is not None else []
     assert check.target_gguf is not None  # noqa: S101 - seen to when it was read
     ended = work.call("validate", work.seen, "--target", check.target_gguf, *options)

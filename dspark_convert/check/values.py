@@ -32,10 +32,8 @@ def name(value: Any) -> str:
     return value
 
 
-def yes_or_no(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise Wrong("true or false")
-    return value
+def text_or_no(value: Any) -> str | None:
+    return None if value is False else text(value)
 
 
 def count(value: Any) -> int:
@@ -141,7 +139,7 @@ CHECK: dict[str, Reader] = {
     "experts": one_of(get_args(Experts)),
     "steps": some_of(STEPS),
     "prompts": text,
-    "reference": yes_or_no,
+    "reference": text_or_no,
 }
 #: key of its [check.expect] -> its reader
 EXPECT: dict[str, Reader] = {

@@ -78,6 +78,7 @@ def test_all_that_can_be_said(root: Path) -> None:
         shared_tensors="include",
         experts="q8_0",
         prompts=root / "prompts.txt",
+        reference=root / "draft",
         expected=Expected(
             block_size=7,
             taps=(1, 2, 3),
@@ -128,7 +129,7 @@ def test_all_that_can_be_said(root: Path) -> None:
         ('"plan", "convert", ', '"plan", ', "checks-key", 1, "look at a file"),
         ('"validate", ', "", "checks-key", 17, "looked at by the step validate"),
         ('golden = "golden-{outtype}.gguf"', "", "checks-key", 1, "the step diff needs"),
-        ('experts = "q8_0"', "reference = false", "checks-value", 19, "parity needs a source"),
+        ('experts = "q8_0"', "reference = false", "checks-value", 19, "parity needs a reference"),
         ('"org/name@main"', '"org/name:x.gguf"\nsteps = ["plan"]', "checks-value", 23, "only the header is read"),
     ],
 )
