@@ -48,7 +48,7 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
     ``optional``: may be missing. ``only``: "first" or "last", the one layer that has it.
     ``stack``: a formula; ``source`` holds ``{expert}``, and the tensors from 0 to that number, each
     of ``shape``, become one with a further outermost axis. ``role``: what a matrix is for, which
-    decides how far ``--outtype`` goes (``dspark_convert.policy``): "matrix" (default), "expert",
+    decides how far ``--outtype`` goes (``dspark_convert.specs.policy``): "matrix" (default), "expert",
     "router", "head" (embeddings, heads) or "fixed", always F32. Vectors are F32 in any case.
 ``[[zeros]]``
     a tensor made of zeros: ``gguf``, ``shape``, ``when``, ``reason``.

@@ -22,7 +22,6 @@ from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
 from dspark_convert.options import Dialect, Options
 from dspark_convert.pair.judge import judge_pair, judge_taps
-from dspark_convert.policy import Types, judge_types, label, main_type, plain_type
 from dspark_convert.shared import judge_shared
 from dspark_convert.source.checkpoint import Checkpoint, Rows, open_checkpoint
 from dspark_convert.source.classify import is_full_model
@@ -31,6 +30,7 @@ from dspark_convert.specs.load import Spec, choose_tensors, flat_name, match_spe
 from dspark_convert.specs.mapping import check_tensors, flatten, make_jobs
 from dspark_convert.specs.normalise import judge_draft, make_draft, resolve
 from dspark_convert.specs.places import Place
+from dspark_convert.specs.policy import Types, judge_types, label, main_type, plain_type
 from dspark_convert.target import Target
 
 

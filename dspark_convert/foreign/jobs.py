@@ -11,7 +11,7 @@ from dspark_convert.foreign.keys import WITH_MAINLINE
 from dspark_convert.ggufio.layouts import dialect_name, layout_named
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.jobs import TensorJob
-from dspark_convert.policy import fitting
+from dspark_convert.specs.policy import fitting
 from dspark_convert.words import listed
 
 #: ends the names of the matrices that are most of a draft with experts

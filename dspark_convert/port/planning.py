@@ -22,10 +22,10 @@ from dspark_convert.options import Options
 from dspark_convert.pair.fit import judge_file, target_names
 from dspark_convert.pair.vocabulary import tokenizer_of
 from dspark_convert.plan import Plan, in_words_of, tokenizer_kvs
-from dspark_convert.policy import label, main_type
 from dspark_convert.port.check import read_back
 from dspark_convert.port.metadata import judge_keys, own_tokenizer, port_metadata
 from dspark_convert.port.tensors import EMBEDDINGS, HEAD, choose_shared, make_port_jobs, make_types, read_tensors
+from dspark_convert.specs.policy import label, main_type
 from dspark_convert.target import Target
 
 #: what the reader tells of a layout that is left behind

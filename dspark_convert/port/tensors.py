@@ -17,10 +17,10 @@ from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType, bits_per_number
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.options import Options
-from dspark_convert.policy import FLOATS, Types, fitting, judge_experts, plain_type, tell_fallbacks
 from dspark_convert.shared import can_compare, judge_shared
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.specs.load import Role, load_specs
+from dspark_convert.specs.policy import FLOATS, Types, fitting, judge_experts, plain_type, tell_fallbacks
 from dspark_convert.target import Target
 from dspark_convert.tensors.casts import SOURCE_DTYPES
 from dspark_convert.tensors.dequantise import READABLE

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from dspark_convert.errors import InputError
 from dspark_convert.source.classify import architectures, describe
 
-#: what a matrix is for, which decides its type (``dspark_convert.policy``)
+#: what a matrix is for, which decides its type (``dspark_convert.specs.policy``)
 Role = Literal["matrix", "expert", "router", "head", "fixed"]
 
 

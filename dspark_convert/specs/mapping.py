@@ -10,12 +10,12 @@ from typing import Any
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info
 from dspark_convert.jobs import Source, TensorJob, Transform
-from dspark_convert.policy import Types
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.specs.formula import evaluate
 from dspark_convert.specs.load import NameRule, Spec, flat_name
 from dspark_convert.specs.missing import NAMED, Missing, name_some, tell_missing
 from dspark_convert.specs.places import Place, expand
+from dspark_convert.specs.policy import Types
 from dspark_convert.specs.scales import ENCODINGS, partner, read_source
 
 #: dtypes that are numbers as they stand

@@ -11,9 +11,9 @@ from dspark_convert.ggufio.types import BLOCKS, FILE_TYPES, GGMLType
 from dspark_convert.jobs import Encoding, Source, TensorJob
 from dspark_convert.options import Experts, Options, Outtype
 from dspark_convert.plan import plan_for_directory
-from dspark_convert.policy import Types, fitting, judge_types, label, main_type, plain_type
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.specs.load import Role
+from dspark_convert.specs.policy import Types, fitting, judge_types, label, main_type, plain_type
 from tests.test_published import lay_out, planned_tensors, tensors
 
 SMALL = ("mxfp4", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k")
