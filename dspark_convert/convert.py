@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dspark_convert.errors import UsageError
-from dspark_convert.ggufio.output import check_output
 from dspark_convert.ggufio.types import GGUF_MAGIC
 from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_directory, refuse
@@ -18,10 +17,11 @@ from dspark_convert.remote import Silent, local_target, plan_for_survey, survey_
 from dspark_convert.source.checkpoint import read_config, require_directory
 from dspark_convert.specs.load import holds_target
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
+from dspark_convert.writing.output import check_output
 
 if TYPE_CHECKING:
-    from dspark_convert.ggufio.writer import Hashing, Written
     from dspark_convert.source.hub import Sink, Survey
+    from dspark_convert.writing.writer import Hashing, Written
 
 #: of the target's name in the default file name; file systems allow 255 bytes in all
 MAX_NAME_BYTES = 100
@@ -198,9 +198,9 @@ def write(
     hashing: Hashing | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Written:
-    """Write what was prepared for ``request``; raises as ``ggufio.writer.write`` does."""
-    from dspark_convert.ggufio.writer import Hashing
-    from dspark_convert.ggufio.writer import write as write_gguf
+    """Write what was prepared for ``request``; raises as ``writing.writer.write`` does."""
+    from dspark_convert.writing.writer import Hashing
+    from dspark_convert.writing.writer import write as write_gguf
 
     assert prepared.path is not None  # noqa: S101 - prepare() without dry_run always sets it
     return write_gguf(

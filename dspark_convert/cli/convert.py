@@ -142,7 +142,7 @@ def convert(
         show_plan(out, prepared, ctx)
         out.json(document(prepared, prepared.plan.findings, None, None, ctx))
         return 0
-    from dspark_convert.ggufio.writer import Hashing
+    from dspark_convert.writing.writer import Hashing
 
     done = 0
     with out.progress("writing", sum(job.nbytes for job in prepared.plan.tensors)) as advance:

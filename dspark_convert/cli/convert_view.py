@@ -16,9 +16,9 @@ from dspark_convert.memory import Memory, estimate
 
 if TYPE_CHECKING:
     from dspark_convert.convert import Prepared
-    from dspark_convert.ggufio.writer import Written
     from dspark_convert.runtime.report import ValidationReport
     from dspark_convert.source.hub import Survey
+    from dspark_convert.writing.writer import Written
 
 
 def document(

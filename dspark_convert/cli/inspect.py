@@ -12,9 +12,9 @@ from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
 
 if TYPE_CHECKING:
-    from dspark_convert.ggufio.hashes import Verdict
     from dspark_convert.inspection import Inspection
     from dspark_convert.pair.fit import Fit
+    from dspark_convert.writing.hashes import Verdict
 
 
 def inspect(
@@ -137,8 +137,8 @@ def _look(
 def _compare(out: Output, path: Path, sha256: str | None) -> list[Verdict]:
     """The hash of the file, of a split set those of all its parts, beside what it should be."""
     from dspark_convert.errors import UsageError
-    from dspark_convert.ggufio.hashes import parse_hash, verify
     from dspark_convert.ggufio.split import named_set
+    from dspark_convert.writing.hashes import parse_hash, verify
 
     paths = named_set(path)
     if sha256 is not None and len(paths) > 1:

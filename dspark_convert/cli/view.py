@@ -12,8 +12,8 @@ from dspark_convert.cli.text import human_bytes, safe
 from dspark_convert.inspection import Inspection
 
 if TYPE_CHECKING:
-    from dspark_convert.ggufio.hashes import Verdict
     from dspark_convert.pair.fit import Fit
+    from dspark_convert.writing.hashes import Verdict
 
 BOLD, GREEN = "1", "32"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dspark_convert.convert import write
-from dspark_convert.ggufio.writer import Written
+from dspark_convert.writing.writer import Written
 from tests.checkpoints import Pair
 from tests.conftest import Convert
 

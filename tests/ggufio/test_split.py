@@ -13,10 +13,10 @@ from dspark_convert.errors import InputError, UsageError
 from dspark_convert.ggufio.reader import open_gguf
 from dspark_convert.ggufio.split import lay_out, parse_size
 from dspark_convert.ggufio.types import KV, GGMLType, ValueType, u32
-from dspark_convert.ggufio.writer import Hashing, write
 from dspark_convert.jobs import TensorJob
 from dspark_convert.target import open_target_gguf
-from tests.ggufio.writing import METADATA, jobs, names
+from dspark_convert.writing.writer import Hashing, write
+from tests.writing.writing import METADATA, jobs, names
 
 #: bytes: a file for the metadata, then files of one, two and three tensors
 SIZE = 1_600

@@ -16,8 +16,8 @@ from dspark_convert.tensors.dequantise import READABLE
 from dspark_convert.tensors.losses import Losses
 from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.tensors.quantize import quantize
-from tests.ggufio.filling import run
 from tests.tensors.reading import read
+from tests.writing.filling import run
 
 QUANTISED = ["Q8_0", "Q4_0", "Q5_0", "Q4_K", "Q6_K", "MXFP4"]
 

@@ -85,7 +85,7 @@ def test_written_again_and_read_by_gguf_py_it_is_the_same(tmp_path: Path) -> Non
     import gguf
 
     from dspark_convert.ggufio.types import string
-    from dspark_convert.ggufio.writer import write as write_gguf
+    from dspark_convert.writing.writer import write as write_gguf
 
     source = write(tmp_path / "t.gguf", ENTRIES)
     head: tuple[KV, ...] = (string("general.architecture", "dflash"),)

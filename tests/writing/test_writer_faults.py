@@ -16,10 +16,10 @@ import pytest
 
 from dspark_convert.errors import DsparkError, EnvironmentFault, InputError
 from dspark_convert.ggufio.types import GGMLType, u32
-from dspark_convert.ggufio.writer import write
 from dspark_convert.jobs import TensorJob
-from tests.ggufio.writing import METADATA, jobs, names
+from dspark_convert.writing.writer import write
 from tests.tensors.jobs import job, source
+from tests.writing.writing import METADATA, jobs, names
 
 
 @pytest.fixture(params=["new", "replacing"])
@@ -167,7 +167,7 @@ import resource, signal, sys
 from pathlib import Path
 from dspark_convert.errors import EnvironmentFault
 from dspark_convert.ggufio.types import GGMLType, string
-from dspark_convert.ggufio.writer import write
+from dspark_convert.writing.writer import write
 from dspark_convert.jobs import TensorJob
 
 def ended(signum, frame):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ggufio.writing import names
+from tests.writing.writing import names
 
 MIB = 1 << 20
 
@@ -20,7 +20,7 @@ import os, shutil, subprocess, sys
 from pathlib import Path
 from dspark_convert.errors import DsparkError
 from dspark_convert.ggufio.types import GGMLType, string
-from dspark_convert.ggufio.writer import write
+from dspark_convert.writing.writer import write
 from dspark_convert.jobs import TensorJob
 
 directory, mode = Path(sys.argv[1]), sys.argv[2]

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.ggufio import killing
-from tests.ggufio.writing import names
+from tests.writing import killing
+from tests.writing.writing import names
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ class Killer:
             self.old[name] = data
             self.old[f"{name}.sha256"] = f"{hashlib.sha256(data).hexdigest()}  {name}\n".encode()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.ggufio.killing"],
+            [sys.executable, "-m", "tests.writing.killing"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

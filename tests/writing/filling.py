@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dspark_convert.ggufio.engine import Filled, fill
 from dspark_convert.ggufio.types import GGMLType, padded
 from dspark_convert.jobs import TensorJob
 from dspark_convert.tensors.nonfinite import NonFinite
+from dspark_convert.writing.engine import Filled, fill
 from tests.tensors.jobs import job, numbers, source
 
 START = 96

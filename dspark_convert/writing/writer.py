@@ -17,16 +17,16 @@ from typing import Any
 
 from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.findings import Finding, info
-from dspark_convert.ggufio.engine import Filled, fill
-from dspark_convert.ggufio.hashes import encode_sidecar, sidecar_of
-from dspark_convert.ggufio.output import check_output, output_faults
-from dspark_convert.ggufio.partial import Partial, clear_leftovers, publish
-from dspark_convert.ggufio.signals import held_signals
 from dspark_convert.ggufio.split import Part, lay_out, other_sets
 from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
 from dspark_convert.tensors.losses import Loss
 from dspark_convert.tensors.nonfinite import NonFinite
+from dspark_convert.writing.engine import Filled, fill
+from dspark_convert.writing.hashes import encode_sidecar, sidecar_of
+from dspark_convert.writing.output import check_output, output_faults
+from dspark_convert.writing.partial import Partial, clear_leftovers, publish
+from dspark_convert.writing.signals import held_signals
 
 Stamp = tuple[int, ...] | None
 

@@ -16,8 +16,8 @@ import pytest
 from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.tensors.nonfinite import NonFinite
-from tests.ggufio.filling import many, run
 from tests.tensors.jobs import job, numbers, source
+from tests.writing.filling import many, run
 
 
 @pytest.fixture(autouse=True)

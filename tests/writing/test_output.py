@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dspark_convert.errors import EnvironmentFault, UsageError
-from dspark_convert.ggufio.output import check_output
+from dspark_convert.writing.output import check_output
 
 
 @pytest.mark.parametrize("name", ["out.gguf", "{ftype} {}.gguf", " ", "-o", "ü\n.gguf", "%s$HOME;~", "\udcff.gguf"])

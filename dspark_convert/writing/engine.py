@@ -15,10 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from dspark_convert.findings import Finding
-from dspark_convert.ggufio.crew import Crew
-from dspark_convert.ggufio.digests import Digest, Digests
 from dspark_convert.ggufio.types import BLOCKS
-from dspark_convert.ggufio.writeback import reserve
 from dspark_convert.jobs import TensorJob
 from dspark_convert.source.files import SourceFiles
 from dspark_convert.tensors.losses import Loss, Losses
@@ -27,6 +24,9 @@ from dspark_convert.tensors.quantize import NEED_LIBRARY, quantize
 from dspark_convert.tensors.remarks import Remarks
 from dspark_convert.tensors.stream import Reader
 from dspark_convert.tensors.units import UNIT_BYTES, require_agreement, units
+from dspark_convert.writing.crew import Crew
+from dspark_convert.writing.digests import Digest, Digests
+from dspark_convert.writing.writeback import reserve
 
 #: more of them would only wait for the disk
 MAX_THREADS = 8

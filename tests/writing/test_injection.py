@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dspark_convert.errors import EnvironmentFault, InputError
-from dspark_convert.ggufio.writer import Hashing, write
-from tests.ggufio.writing import METADATA, jobs, names
+from dspark_convert.writing.writer import Hashing, write
+from tests.writing.writing import METADATA, jobs, names
 
 REASONS = {
     errno.ENOSPC: "the disk is full",

@@ -14,9 +14,9 @@ import pytest
 
 from dspark_convert.errors import UsageError
 from dspark_convert.ggufio.types import GGMLType, u32
-from dspark_convert.ggufio.writer import Hashing, Written, WrittenFile, write
-from tests.ggufio.writing import METADATA, jobs, names
+from dspark_convert.writing.writer import Hashing, Written, WrittenFile, write
 from tests.tensors.jobs import job, numbers, source
+from tests.writing.writing import METADATA, jobs, names
 
 
 @pytest.mark.parametrize("replacing", [False, True])

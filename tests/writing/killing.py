@@ -1,4 +1,4 @@
-"""A process that forks conversions and ends each at a moment that is told: ``python -m tests.ggufio.killing``.
+"""A process that forks conversions and ends each at a moment that is told: ``python -m tests.writing.killing``.
 
 An order is a line of JSON on stdin: {"out", "inputs", "split", "signal", and either "delay" (seconds
 after the conversion begins) or "at" (which boundary of a call that changes a file: before the first one,
@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any
 
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.ggufio.writer import Hashing, Written, write
 from dspark_convert.jobs import TensorJob
-from tests.ggufio.writing import METADATA, jobs
+from dspark_convert.writing.writer import Hashing, Written, write
+from tests.writing.writing import METADATA, jobs
 
 CALLS = ("open", "ftruncate", "pwrite", "fsync", "rename", "replace", "link", "unlink", "close")
 

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dspark_convert.errors import EnvironmentFault
-from dspark_convert.ggufio.digests import Digests
-from dspark_convert.ggufio.output import output_faults
-from dspark_convert.ggufio.writeback import Writeback
 from dspark_convert.jobs import TensorJob
 from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.tensors.stream import Reader
 from dspark_convert.tensors.units import Unit
+from dspark_convert.writing.digests import Digests
+from dspark_convert.writing.output import output_faults
+from dspark_convert.writing.writeback import Writeback
 
 #: how often progress is told
 TICK_SECONDS = 0.1

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dspark_convert.ggufio import writeback
-from dspark_convert.ggufio.writeback import CHUNK_BYTES, DROP_BEHIND, DROP_FROM, START_BEHIND, Writeback, reserve
+from dspark_convert.writing import writeback
+from dspark_convert.writing.writeback import CHUNK_BYTES, DROP_BEHIND, DROP_FROM, START_BEHIND, Writeback, reserve
 
 STARTED = range(96, 2 * DROP_FROM, CHUNK_BYTES)
 

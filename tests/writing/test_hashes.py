@@ -11,9 +11,9 @@ import gguf
 import pytest
 
 from dspark_convert.errors import InputError, UsageError
-from dspark_convert.ggufio.hashes import encode_sidecar, parse_hash, read_sidecar, sidecar_of, verify
-from dspark_convert.ggufio.writer import Hashing, write
-from tests.ggufio.writing import METADATA, jobs, names
+from dspark_convert.writing.hashes import encode_sidecar, parse_hash, read_sidecar, sidecar_of, verify
+from dspark_convert.writing.writer import Hashing, write
+from tests.writing.writing import METADATA, jobs, names
 
 ALL = Hashing(files=True, tensors=True, sidecar=True)
 SPLIT = 1_600

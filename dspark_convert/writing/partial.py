@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dspark_convert.errors import UsageError
 from dspark_convert.findings import Finding, info
-from dspark_convert.ggufio.output import exists_already, output_faults
+from dspark_convert.writing.output import exists_already, output_faults
 
 #: of the output's name in that of its temporary file; file systems allow 255 bytes in all
 _NAME_CHARACTERS = 50

@@ -13,14 +13,14 @@ import gguf
 import numpy as np
 import pytest
 
-from dspark_convert.ggufio.engine import AHEAD, MAX_THREADS, Filled, default_threads
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.tensors.quantize import quantize
-from tests.ggufio.filling import START, as_f32, layout, run
-from tests.ggufio.writing import jobs
+from dspark_convert.writing.engine import AHEAD, MAX_THREADS, Filled, default_threads
 from tests.tensors.jobs import job, numbers, source
 from tests.tensors.test_encoded import fp4, fp8
+from tests.writing.filling import START, as_f32, layout, run
+from tests.writing.writing import jobs
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -185,7 +185,7 @@ def test_default_threads() -> None:
 MEMORY = """
 import hashlib, os, re, sys
 from pathlib import Path
-from dspark_convert.ggufio.engine import fill
+from dspark_convert.writing.engine import fill
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.safetensors_header import TensorRef

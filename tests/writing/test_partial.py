@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from dspark_convert.errors import UsageError
-from dspark_convert.ggufio import partial
-from dspark_convert.ggufio.partial import Partial, clear_leftovers
-from dspark_convert.ggufio.writer import write
-from tests.ggufio.writing import METADATA, jobs, names
+from dspark_convert.writing import partial
+from dspark_convert.writing.partial import Partial, clear_leftovers
+from dspark_convert.writing.writer import write
+from tests.writing.writing import METADATA, jobs, names
 
 STALE = ".out.gguf.4242-0badcafe.partial"
 
@@ -84,7 +84,7 @@ def test_a_live_one_is_told_and_left_alone(out: Path, live: str) -> None:
 def test_the_lock_ends_with_the_process(out: Path) -> None:
     code = """
 import os, pathlib, sys
-from dspark_convert.ggufio.partial import Partial
+from dspark_convert.writing.partial import Partial
 Partial(pathlib.Path(sys.argv[1])).create(9)
 print(flush=True)
 sys.stdin.read()

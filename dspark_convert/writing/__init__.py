@@ -1,0 +1,1 @@
+"""A plan becomes files: threads fill temporary ones, which take their names once all is well."""
