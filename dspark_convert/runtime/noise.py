@@ -40,7 +40,7 @@ TOLERANCES = {
     GGMLType.MXFP4: Tolerance("MXFP4", 0.3, 5e-2, 0.2),  # rounds what it is multiplied with as Q8_0 does
 }
 #: all other types; the k-quants' partner, one scale for 256 activations, is the coarsest
-COARSEST = Tolerance("types below 8 bits", 0.5, 8e-2, 0.2)
+COARSEST = Tolerance("types below 8 bits", 0.5, 8e-2, 0.35)
 
 
 def tolerance_for(types: Iterable[GGMLType | int]) -> Tolerance:

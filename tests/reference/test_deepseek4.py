@@ -188,3 +188,15 @@ def test_inputs_are_rounded_as_ggml_does() -> None:
     assert np.array_equal(round_input(x.double(), "bf16").numpy(), dequantize(quantize(x.numpy(), bf16), bf16))
     assert np.array_equal(round_input(x.double(), "f16").numpy(), x.numpy().astype(np.float16))
     assert not np.array_equal(rounded, x)
+
+
+def test_q8_k_takes_127_steps_to_the_number_furthest_from_zero() -> None:
+    """Worked out in Python's numbers: with -4 furthest, a step is 4 / 127 and 3 is 95.25 of them."""
+    x = torch.zeros(1, 3 * 256, dtype=torch.float64)
+    x[0, :4] = torch.tensor([-4.0, 3.0, 1.0, 1.5 * 4 / 127])
+    x[0, 256:258] = torch.tensor([2.0, -1.0])
+    rounded = round_input(x, "q8_k")
+    expected = torch.zeros_like(x)
+    expected[0, :4] = torch.tensor([-127, 95, 32, 2]) * (4 / 127)
+    expected[0, 256:258] = torch.tensor([127, -64]) * (2 / 127)  # 63.5 to the even one
+    np.testing.assert_allclose(rounded, expected, rtol=3e-7)
