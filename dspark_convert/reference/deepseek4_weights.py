@@ -7,7 +7,7 @@ MX 1.0). Scales are powers of two, E8M0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +41,26 @@ NUMBERS_A_SCALE = 32
 
 
 class Quantised(Weights):
-    """Tensors by name; a quantised one is widened where it is used."""
+    """Tensors by name; a quantised one is widened where it is used, and one of ``elsewhere`` is read there."""
 
     def __init__(
-        self, tensors: Mapping[str, torch.Tensor], tile: int, roundings: Mapping[str, Rounding] | None = None
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        tile: int,
+        roundings: Mapping[str, Rounding] | None = None,
+        elsewhere: Mapping[str, Callable[[], torch.Tensor]] | None = None,
     ) -> None:
         plain = {name: tensor for name, tensor in tensors.items() if not is_packed(tensor)}
         super().__init__(plain, roundings)
         self._tile = tile
+        self._elsewhere = elsewhere or {}
         self._packed = {name: tensor for name, tensor in tensors.items() if is_packed(tensor)}
         numbers = sum(tensor.numel() for tensor in tensors.values())
         self.dtype = torch.float64 if numbers < SMALL else torch.float32
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        if name in self._elsewhere:
+            return self._elsewhere[name]().to(self.dtype)
         if name not in self._packed:
             return super().__getitem__(name)
         scales = self._packed[name.removesuffix("weight") + "scale"]

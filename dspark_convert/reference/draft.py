@@ -12,7 +12,7 @@ Shapes: n_past tokens before the block, taps, hidden, slots, vocab, rank.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -91,6 +91,7 @@ class Reference:
         float32_angles: bool = False,
         window_by_distance: bool = False,
         roundings: Mapping[str, Rounding] | None = None,
+        elsewhere: Mapping[str, Callable[[], torch.Tensor]] | None = None,
     ) -> Reference:
         """The draft in ``directory``.
 
@@ -99,6 +100,7 @@ class Reference:
         ``float32_angles``: RoPE's angles as llama.cpp rounds them, where the definition leaves it open.
         ``window_by_distance``: DeepSeek-V4's window as llama.cpp counts it, see ``deepseek4.visible``.
         ``roundings`` (checkpoint names): of the inputs of these matrices, as llama.cpp does, see ``inputs``.
+        ``elsewhere`` (checkpoint names): read instead of these matrices of DeepSeek-V4's, each time one is used.
         Raises ValueError for what the reference cannot compute.
         """
         facts = read_facts(directory)
@@ -107,7 +109,7 @@ class Reference:
         if facts.stages is not None:
             rounded = {plain_stage_name(name): rounding for name, rounding in (roundings or {}).items()}
             tensors = stages.load_tensors(directory, facts, facts.stages, tables, weights or {})
-            quantised = Quantised(tensors, facts.stages.tile, rounded)
+            quantised = Quantised(tensors, facts.stages.tile, rounded, elsewhere)
             return cls(facts, quantised, stages.Stages(facts, facts.stages, quantised, sizes, window_by_distance))
         tensors = stored.read_tensors(directory)
         stored.replace(tensors, weights or {})

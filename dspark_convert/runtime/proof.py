@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
-from dspark_convert.ggufio.reader import open_gguf
+from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.pair.judge import offered_inputs
 from dspark_convert.runtime.choices import UNREAD
 from dspark_convert.runtime.parity import compare_blocks, compare_features
 from dspark_convert.runtime.recording import Recording, read_recording
 from dspark_convert.runtime.report import Check
+from dspark_convert.runtime.rounding import dequantise
 from dspark_convert.runtime.stated import check_stated
 from dspark_convert.runtime.values import Values, compare_values
 from dspark_convert.runtime.window import window_note
@@ -36,12 +37,6 @@ if TYPE_CHECKING:
 
 #: checks of the run that a reference adds
 RUN_CHECKS = ("features", "parity", "confidence")
-
-#: why there is no parity of a large draft whose experts were quantised again
-LARGE = (
-    "the experts of a draft this large are not kept in memory as the file rounds them; convert with --experts keep,"
-    " which changes none, and validate that"
-)
 
 #: begins the names of the draft within a DeepSeek-V4 checkpoint
 STAGES = "mtp."
@@ -196,38 +191,45 @@ class Proof:
         )
         if any(tap not in self._offered for tap in self.facts.taps):
             return judge_parity(parity, "the target does not offer the layers that the checkpoint taps"), parity
-        if self._values.unkept:
-            return judge_parity(parity, LARGE), parity
         try:
-            blocks = self._with_progress(recordings, on_phase)
-            held, *unrounded = compare_blocks(blocks, self._references())
+            with open_gguf(self._paths[0]) as draft:
+                self._compute(parity, draft, recordings, on_phase)
         except ValueError as fault:
             return judge_parity(parity, f"it cannot be computed: {fault}"), parity
+        return judge_parity(parity), parity
+
+    def _compute(
+        self, parity: Parity, draft: GGUFFile, recordings: Sequence[Recording], on_phase: Callable[[str], None]
+    ) -> None:
+        held, *unrounded = compare_blocks(self._with_progress(recordings, on_phase), self._references(draft))
         parity.held, parity.unrounded = held, unrounded[0] if unrounded else None
         if stages := self.facts.stages:
             if held.blocks and held.choices is None:
                 parity.notes.append(UNREAD)
-            own, by_definition = self._load_held(), partial(self._load_held, window_by_distance=False)
+            own, by_definition = self._load_held(draft), partial(self._load_held, draft, window_by_distance=False)
             parity.notes.append(window_note(recordings, stages.window, own, by_definition))
-        return judge_parity(parity), parity
 
-    def _references(self) -> list[Reference]:
+    def _references(self, draft: GGUFFile) -> list[Reference]:
         """The checkpoint as the file holds it, and as it is if that differs."""
         from dspark_convert.reference.weights import EMBED, HEAD
 
         values = self._values
-        found = [self._load_held()]
+        found = [self._load_held(draft)]
         if values.rounded:
             embed = None if EMBED in self._tensors else values.embed
             head = None if HEAD in self._tensors else values.head
             found.append(self._load(embed=embed, head=head))
         return found
 
-    def _load_held(self, **options: Any) -> Reference:
+    def _load_held(self, draft: GGUFFile, **options: Any) -> Reference:
+        """The checkpoint as ``draft`` holds it; experts that are too many to keep are read from it where they act."""
         values = self._values
+        tensors = {tensor.name: tensor for tensor in draft.tensors}
+        unkept = {name: partial(dequantise, draft, tensors[own], e) for name, (own, e) in values.unkept.items()}
         # Where rounding decides which experts are taken, it has to be the same on both sides.
         inputs = values.inputs if self.facts.stages else {}
-        return self._load(embed=values.embed, head=values.head, weights=values.held, roundings=inputs, **options)
+        options |= {"weights": values.held, "roundings": inputs, "elsewhere": unkept}
+        return self._load(embed=values.embed, head=values.head, **options)
 
     def _load(self, *, window_by_distance: bool = True, **options: Any) -> Reference:
         from dspark_convert.reference.draft import Reference

@@ -54,8 +54,8 @@ class Values:
     ``held`` (checkpoint names) are the tensors as the file's types hold them, where that changes them;
     ``embed`` and ``head`` [vocab, hidden] are the tables that the runtime really uses; ``multiplied`` are the
     types of all matrices that activations are multiplied with; ``rounded`` tells whether anything that the
-    runtime uses is not bit for bit the checkpoint's. Experts of a large draft are not kept in ``held``;
-    ``unkept`` tells whether that left out any that the file rounds.
+    runtime uses is not bit for bit the checkpoint's. Experts of a large draft are not kept in ``held``: in
+    ``unkept`` (checkpoint names) are the tensor and the expert's number for those that the file rounds.
     ``inputs`` (checkpoint names) is what llama.cpp rounds the activations to that a matrix is multiplied with.
     """
 
@@ -67,7 +67,7 @@ class Values:
     multiplied: set[GGMLType | int] = field(default_factory=set)
     inputs: dict[str, Rounding] = field(default_factory=dict)
     rounded: bool = False
-    unkept: bool = False
+    unkept: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def check(self) -> Check:
         if self.problems:
@@ -132,7 +132,7 @@ def _compare_own(values: Values, file: GGUFFile, tensor: GGUFTensor, tensors: St
         elif compared.changed and small:
             values.held[stored] = compared.result
         elif compared.changed:
-            values.unkept = True
+            values.unkept[stored] = (name, index)
     values.distances.append(Distance(name, tensor.type_name, furthest, explained(tensor)))
     if len(tensor.shape) > 1 and min(tensor.shape) > 1 and name not in ("token_embd.weight", "markov_w1.weight"):
         values.multiplied.add(tensor.type)
