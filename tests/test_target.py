@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dspark_convert.errors import InputError, UsageError
-from dspark_convert.pair.judge import TAPPABLE
+from dspark_convert.pair.llama import is_tappable
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 from tests.checkpoints import Pair
 from tests.refusals.test_target import edit_gguf
@@ -51,7 +51,7 @@ def test_text_model_inside_a_larger_one(tmp_path: Path) -> None:
     )
     assert (target.hidden_size, target.n_layer, target.vocab_size) == (5120, 64, 248320)
     assert target.architecture == "qwen3_5"
-    assert target.architecture.replace("_", "") in TAPPABLE
+    assert is_tappable(target.architecture)
     assert target.mrope is True
     assert target.tied is False
 

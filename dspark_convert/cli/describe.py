@@ -14,6 +14,7 @@ from dspark_convert.cli.text import human_bytes, safe
 from dspark_convert.draft import Draft
 from dspark_convert.ggufio.layouts import layout_named, mainline_name
 from dspark_convert.inspection import Inspection
+from dspark_convert.pair.llama import BUILDS
 
 KINDS = {"dspark": "DSpark", "dflash": "DFlash", "dflash2": "DFlash2"}
 
@@ -26,13 +27,6 @@ PORTED_AWAY = {
     "vector-type",
     "vocabulary-lists",
     "vocabulary-missing",
-}
-
-#: what loads a draft of mainline's layout, by whether embeddings and head are in it (measured, b10335 to b11739)
-BUILDS = {
-    (False, False): "llama.cpp from b10335 on",
-    (True, True): "llama.cpp from b10952 on",
-    (True, False): "llama.cpp from b10434 on, if the target is tied",
 }
 
 #: characters of a metadata value that are shown

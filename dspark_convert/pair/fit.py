@@ -8,26 +8,18 @@ from typing import Any, Literal
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding
-from dspark_convert.pair.judge import judge_pair, judge_tables, judge_taps, offered_inputs
-from dspark_convert.pair.llama import style_of
+from dspark_convert.pair.judge import judge_pair, judge_tables, judge_taps
+from dspark_convert.pair.llama import BUILDS, offered_inputs, style_of
 from dspark_convert.pair.remarks import judge_remarks, scaling_of, sections_of
 from dspark_convert.pair.vocabulary import Tokenizer, judge_tokens, tokenizer_of
 from dspark_convert.target import Target
+from dspark_convert.tokenizer.vocabulary import TokenType
 from dspark_convert.words import shown
 
 Verdict = Literal["fits", "fits with remarks", "does not fit", "cannot be judged"]
 Mark = Literal["ok", "note", "remark", "misfit", "unknown"]
 
 MARKS: dict[str, Mark] = {"error": "misfit", "warning": "remark", "info": "note"}
-
-#: the builds of llama.cpp that load a draft with these of the target's tables (measured: b10335 to b11739)
-BUILDS = {
-    (False, False): "any llama.cpp with DSpark",
-    (True, True): "llama.cpp b10952 or later",
-    (False, True): "no released build measured",
-    (True, False): "b10434 or later, if tied",
-}
-
 
 #: rules of the plan of a conversion that are on the pair
 LIMITS = ("target-compression", "target-indexer")
@@ -177,7 +169,7 @@ def _rows(
     yield "context", _count(draft.context_length), _count(target.context_length), ("target-context",)
     whole = draft.has_token_embd and (draft.has_output or target.tied is True)
     yield "self-contained", "yes" if whole else "no: not with -sm tensor", "", ()
-    yield "runs in", BUILDS[draft.has_token_embd, draft.has_output], "", ()
+    yield "runs in", BUILDS.get((draft.has_token_embd, draft.has_output), "no released build measured"), "", ()
 
 
 def _count(value: int | None) -> str:
@@ -206,6 +198,6 @@ def _table(kind: str | None, target: Target, tied: str) -> str:
 def _mask(draft: Draft, wanted: Tokenizer | None) -> str:
     if wanted is None or draft.mask_token_id >= len(wanted.tokens):
         return "?"
-    types = {1: "normal", 2: "unknown", 3: "control", 4: "user defined", 5: "unused", 6: "byte"}
     kind = wanted.types[draft.mask_token_id] if len(wanted.types) == len(wanted.tokens) else 0
-    return f"{shown(wanted.tokens[draft.mask_token_id])}, {types.get(kind, 'of no type')}"
+    named = TokenType(kind).name.lower().replace("_", " ") if kind in set(TokenType) else "of no type"
+    return f"{shown(wanted.tokens[draft.mask_token_id])}, {named}"

@@ -8,28 +8,11 @@ from math import isclose
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, warning
+from dspark_convert.pair.llama import is_tappable, offered_inputs, plain_name
 from dspark_convert.target import Target
-
-#: architectures whose graph publishes layer inputs for taps (res->t_layer_inp in llama.cpp's
-#: src/models), spelled without "-" and "_" so that GGUF and Hugging Face names meet
-TAPPABLE = frozenset(
-    "bailingmoe3 deepseek4 deepseekv4 gemma4 gptoss hunyuanvl lfm2 llama mimo2 mimov2 minimax01 minimaxm2 "
-    "museglimmer nanbeige nemotronh qwen3 qwen3moe qwen3next qwen35 qwen35moe qwen4exp".split()
-)
-#: of these, the ones that also publish the residual behind the last layer (L = n_layer)
-TAPPABLE_AT_END = frozenset("deepseek4 deepseekv4 mimo2 mimov2 nemotronh".split())
 
 #: of a list of taps, so many are told
 TOLD_TAPS = 32
-
-
-def offered_inputs(architecture: str, n_layer: int) -> range:
-    """The layer inputs that llama.cpp hands out of a target of ``n_layer`` layers."""
-    return range(n_layer + (_plain(architecture) in TAPPABLE_AT_END))
-
-
-def _plain(architecture: str) -> str:
-    return architecture.replace("-", "").replace("_", "")
 
 
 def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Finding]:
@@ -57,7 +40,7 @@ def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Findin
     for damage in target.damage:
         message = f"{where} is damaged: {damage.message}"
         findings.append(warning("target-damaged", where, message, "fetch it again before running it"))
-    if _plain(target.architecture) not in TAPPABLE:
+    if not is_tappable(target.architecture):
         message = f"no llama.cpp seen so far hands out layer inputs of {target.architecture}, which every tap needs."
         findings.append(
             warning("target-untappable", "target_layers", message, "run dspark-validate before relying on it")
@@ -77,7 +60,7 @@ def _judge_stages(draft: Draft, target: Target) -> Iterator[Finding]:
         return
     where, own = target.called, draft.deepseek4.hyper_connections
     fix = "give the DeepSeek-V4 that the stages belong to"
-    if not _plain(target.architecture).startswith("deepseekv4") and target.architecture != "deepseek4":
+    if not plain_name(target.architecture).startswith("deepseekv4") and target.architecture != "deepseek4":
         message = f"the draft consists of DeepSeek-V4 stages, but {where} is a {target.architecture}."
         yield error("target-not-deepseek4", "general.architecture", message, fix)
     elif target.hyper_connections is not None and target.hyper_connections != own:

@@ -1,9 +1,13 @@
-"""Which pairs of a head's values llama.cpp rotates in a target, by its architecture."""
+"""What llama.cpp does with a target and a draft, as far as two headers tell.
+
+Architectures are spelled without "-" and "_", so that GGUF and Hugging Face names meet.
+"""
 
 from __future__ import annotations
 
-#: what ``llama_model_rope_type`` (src/llama-model.cpp) says of targets that drafts can tap, spelled without "-"
-#: and "_"; of a llama's weights the converter turned q and k, so that it computes what neox does unturned
+#: which pairs of a head's values are rotated (``llama_model_rope_type``, src/llama-model.cpp) in those targets whose
+#: graph publishes layer inputs for taps (res->t_layer_inp in src/models); of a llama's weights the converter
+#: turned q and k, so that it computes what neox does unturned
 STYLES = {
     "neox": "gemma4 gptoss hunyuanvl lfm2 mimo2 mimov2 minimax01 minimaxm2 qwen3 qwen3moe qwen3next",
     "neox, several axes": "qwen35 qwen35moe qwen4exp",
@@ -12,8 +16,32 @@ STYLES = {
     "none": "nemotronh",
 }
 _BY_NAME = {name: style for style, names in STYLES.items() for name in names.split()}
+#: of these, the ones that also publish the residual behind the last layer (L = n_layer)
+TAPPABLE_AT_END = frozenset("deepseek4 deepseekv4 mimo2 mimov2 nemotronh".split())
+
+#: what loads a draft of mainline's layout, by whether embeddings and head are in it (measured, b10335 to b11739)
+BUILDS = {
+    (False, False): "llama.cpp from b10335 on",
+    (True, True): "llama.cpp from b10952 on",
+    (True, False): "llama.cpp from b10434 on, if the target is tied",
+}
+
+
+def plain_name(architecture: str) -> str:
+    """A ``general.architecture`` or ``model_type`` in the spelling of this module."""
+    return architecture.replace("-", "").replace("_", "")
+
+
+def is_tappable(architecture: str) -> bool:
+    """Whether layer inputs of such a target are handed out at all."""
+    return plain_name(architecture) in _BY_NAME
+
+
+def offered_inputs(architecture: str, n_layer: int) -> range:
+    """The layer inputs that llama.cpp hands out of a target of ``n_layer`` layers."""
+    return range(n_layer + (plain_name(architecture) in TAPPABLE_AT_END))
 
 
 def style_of(architecture: str) -> str | None:
-    """How a target of this ``general.architecture`` or ``model_type`` rotates; None where that is not known."""
-    return _BY_NAME.get(architecture.replace("-", "").replace("_", ""))
+    """How such a target rotates; None where that is not known."""
+    return _BY_NAME.get(plain_name(architecture))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
-from dspark_convert.pair.judge import offered_inputs
+from dspark_convert.pair.llama import offered_inputs
 from dspark_convert.runtime.choices import UNREAD
 from dspark_convert.runtime.parity import compare_blocks, compare_features
 from dspark_convert.runtime.recording import Recording, read_recording

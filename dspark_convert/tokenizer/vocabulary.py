@@ -19,9 +19,11 @@ class TokenType(IntEnum):
     """Values of ``tokenizer.ggml.token_type`` (``llama_token_type`` in llama.h)."""
 
     NORMAL = 1
+    UNKNOWN = 2
     CONTROL = 3
     USER_DEFINED = 4
     UNUSED = 5
+    BYTE = 6
 
 
 #: added tokens that models forgot to mark as special; llama.cpp's converter knows the same ones

@@ -234,7 +234,7 @@ def test_tables_of_its_own(tmp_path: Path) -> None:
     assert found == []
     table = {field.name: (field.draft, field.target) for field in fit.fields}
     assert (table["head"][0], table["self-contained"][0]) == ("its own", "yes")
-    assert table["runs in"][0] == "llama.cpp b10952 or later"
+    assert table["runs in"][0] == "llama.cpp from b10952 on"
 
 
 def test_a_draft_that_cannot_be_read(tmp_path: Path) -> None:
