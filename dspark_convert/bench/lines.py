@@ -12,8 +12,9 @@ from dspark_convert.bench.report import PairPart
 from dspark_convert.bench.terminal import Glyphs, bar
 from dspark_convert.runtime.report import Acceptance
 
-#: cells of a bar: what the widest table leaves of 80 columns
+#: cells of a bar of shares, and of one of speeds, whose table is the widest
 CELLS = 24
+SPEED_CELLS = 11
 #: how far half of the rounds may lie from the median on a machine that does nothing else
 BUSY = 0.25
 
@@ -72,7 +73,7 @@ def cost_lines(costs: list[SettingCost], name: str, glyphs: Glyphs) -> Iterator[
         draft, verify, take, whole = (milliseconds(entry.median) for entry in times)
         needed = "-" if cost.break_even is None else f"{cost.break_even:.0%}"
         speed = cost.speed.median
-        drawn = bar(speed / top, CELLS - 7, glyphs, rule=1 / top)
+        drawn = bar(speed / top, SPEED_CELLS, glyphs, rule=1 / top)
         yield (
             f"{setting:5g}  {draft:>5}  {verify:>6}  {take:>5}  {whole:>5}  {cost.tokens:6.2f}  {cost.accepted:8.0%}"
             f"  {needed:>6}  {speed:4.2f}x  {drawn}"
