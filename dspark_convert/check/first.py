@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dspark_convert.check.checks import PLACE, Check, Step
+from dspark_convert.check.checks import PLACE, Case, Check, Step
 from dspark_convert.check.golden import plan_text
 from dspark_convert.check.planning import planned, request_of
+from dspark_convert.check.values import Wrong
+from dspark_convert.check.values import name as read_name
 from dspark_convert.errors import UsageError
 from dspark_convert.options import Outtype
 from dspark_convert.source.hub_id import parse_hub_id
@@ -40,7 +42,10 @@ def first_checks(
 
     Raises UsageError for a name that no check can have, and as ``convert.prepare`` does.
     """
-    name = name or _name(source)
+    try:
+        name = read_name(name or _name(source))
+    except Wrong as fault:
+        raise UsageError(f"--name {name} must be {fault}.") from None
     is_gguf_target = target is not None and target.is_file()
     steps: tuple[Step, ...] = ("plan",)
     if is_gguf_target and source.exists():
@@ -102,6 +107,11 @@ def _named(path: Path, root: Path) -> str:
 def _quoted(value: Any) -> str:
     """JSON's texts and lists are TOML's, but for characters that TOML wants escaped too."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def golden_plans(cases: Sequence[Case]) -> dict[Path, str]:
+    """What the golden plans of ``cases`` would say if they were written now; raises as ``convert.prepare`` does."""
+    return {case.plan: plan_text(planned(request_of(case))["plan"]) for case in cases if case.plan is not None}
 
 
 def require_free(paths: Sequence[Path]) -> None:

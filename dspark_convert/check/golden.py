@@ -70,7 +70,7 @@ def read_plan(path: Path) -> dict[str, Any]:
         if document["schema"] != SCHEMA:
             raise InputError(f"{path} has the schema {shown(document['schema'])}, not {SCHEMA}: write it anew.")
         _side(path, document)
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
         raise InputError(f"{path} is no golden plan ({type(fault).__name__}: {fault}); write it anew.") from fault
     assert isinstance(document, dict)  # noqa: S101 - it has members
     return document

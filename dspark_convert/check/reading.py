@@ -28,8 +28,9 @@ LOOKED_AT: dict[str, tuple[Step, ...]] = {
 }
 
 
-def read_checks(path: Path) -> list[Check]:
-    """The checks in ``path``, whose relative paths start at its directory.
+def read_checks(path: Path, *, plans_to_write: bool = False) -> list[Check]:
+    """The checks in ``path``, whose relative paths start at its directory. ``plans_to_write``: golden plans need not be
+    there yet.
 
     Raises UsageError if there is no such file, InputError with a finding for each mistake.
     """
@@ -50,14 +51,14 @@ def read_checks(path: Path) -> list[Check]:
         raise InputError(f"{path} is no TOML: {fault}.") from fault
     except RecursionError:
         raise InputError(f"{path} is no file of checks: its tables are nested without end.") from None
-    return _Reading(path, text).checks(document)
+    return _Reading(path, text, plans_to_write).checks(document)
 
 
 class _Reading:
     """One file while it is read, with what was found wrong so far."""
 
-    def __init__(self, path: Path, text: str) -> None:
-        self.path, self.text = path, text
+    def __init__(self, path: Path, text: str, plans_to_write: bool) -> None:
+        self.path, self.text, self.plans_to_write = path, text, plans_to_write
         self.root = path.resolve().parent
         self.findings: list[Finding] = []
 
@@ -171,7 +172,7 @@ class _Reading:
                 self.wrong((*place, "expect", key), f"{key} must have {PLACE} in it: each of the outtypes has its own")
             paths = [getattr(Case(check, outtype), key) for outtype in check.outtypes]
             missing = next((path for path in paths if not path.is_file()), None)
-            if missing is not None:
+            if missing is not None and not (key == "plan" and self.plans_to_write):
                 self.tell("checks-file", (*place, "expect", key), f"{key} {missing} is not there", "write it first")
         if check.expected.plan_sha256 is not None and len(check.outtypes) > 1:
             self.wrong((*place, "expect", "plan_sha256"), "plan_sha256 is of one outtype, and there are more")

@@ -12,6 +12,7 @@ from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
 
 if TYPE_CHECKING:
+    from dspark_convert.check.checks import Case
     from dspark_convert.check.results import Result
 
 
@@ -35,6 +36,10 @@ def check(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep converted files in DIR/NAME/OUTTYPE; makes all anew.")
     ] = None,
+    write_plans: Annotated[
+        bool,
+        typer.Option("--write-plans", help="Write the golden plans anew, as the drafts are now, and check nothing."),
+    ] = False,
     lib: Annotated[Path | None, typer.Option(metavar="PATH", help="llama.cpp library for the step validate.")] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML.")] = None,
     markdown: Annotated[
@@ -55,7 +60,7 @@ def check(
     from dspark_convert.check.schedule import SHARE, default_jobs, free_memory, run_cases
     from dspark_convert.errors import UsageError
 
-    checks = read_checks(file)
+    checks = read_checks(file, plans_to_write=write_plans)
     unknown = set(only or ()) - {check.name for check in checks}
     if unknown:
         raise UsageError(f"--only {sorted(unknown)[0]} names none of the checks in {file}.")
@@ -65,6 +70,8 @@ def check(
             raise UsageError(f"{path} cannot be written, for its directory is not there; create it first.")
     lib = None if lib is None else lib.resolve()
     out = Output(json=json, quiet=quiet)
+    if write_plans:
+        return _write_plans(out, cases)
 
     def done(result: Result) -> None:
         if sys.stderr.isatty():
@@ -83,6 +90,19 @@ def check(
     _show(out, results)
     out.json(document(file, results))
     return exit_code(results)
+
+
+def _write_plans(out: Output, cases: list[Case]) -> int:
+    from dspark_convert.check.first import golden_plans
+
+    plans = golden_plans(cases)
+    changed = {path: text for path, text in plans.items() if not path.is_file() or path.read_text("utf-8") != text}
+    for path, text in changed.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        out.human(f"wrote {path}")
+    out.human(f"{len(plans)} golden {'plan' if len(plans) == 1 else 'plans'}, {len(changed)} of them changed")
+    return 0
 
 
 def _write(file: Path, results: list[Result], junit: Path | None, markdown: Path | None) -> None:

@@ -1,0 +1,37 @@
+"""docs/check.md tells of every key and step, and its file of checks can be read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dspark_convert.check.checks import STEPS
+from dspark_convert.check.reading import read_checks
+from dspark_convert.check.values import CHECK, EXPECT
+from tests.check.places import ROOT, write
+
+PAGE = (ROOT / "docs" / "check.md").read_text("utf-8")
+
+
+def rows() -> set[str]:
+    """What stands in backticks in the first columns of its tables."""
+    return {
+        name
+        for line in PAGE.splitlines()
+        if line.startswith("| `")
+        for name in re.findall("`(.+?)`", line.split("|")[1])
+    }
+
+
+def test_every_key_is_documented_and_no_other() -> None:
+    assert rows() == {*CHECK, *EXPECT, *STEPS}
+
+
+def test_the_files_on_the_page_and_in_the_example_are_right(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.+?)```", PAGE, re.DOTALL)
+    assert len(blocks) == 1
+    (tmp_path / "drafts" / "dspark_qwen3_8b_block7").mkdir(parents=True)
+    for name in ("Qwen3-8B-Q8_0.gguf", "plans/qwen3-8b-bf16.json", "plans/qwen3-8b-q8_0.json"):
+        write(tmp_path / name, "")
+    (check,) = read_checks(write(tmp_path / "CHECKS.toml", blocks[0]))
+    assert check.expected.max_size == 3_000_000_000
