@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
-from dspark_convert.findings import info
+from dspark_convert.findings import Finding, info
 from dspark_convert.options import Dialect, Experts, Options, Outtype, SharedTensors
+
+if TYPE_CHECKING:
+    from dspark_convert.convert import Prepared, Request
+    from dspark_convert.runtime.report import ValidationReport
 
 
 def convert(
@@ -159,25 +163,36 @@ def convert(
     findings = [*prepared.plan.findings, *result.findings]
     show_result(out, prepared, result, target_gguf, ctx)
     if verify:
-        from dspark_convert.cli.validate import show_report
-        from dspark_convert.runtime.proof import why_not_compared
-        from dspark_convert.runtime.validation import validate
-
-        assert target_gguf is not None  # noqa: S101 - checked above
-        if prepared.is_port:
-            why_not = "it was made from a GGUF (dspark-validate --reference DIR compares it)"
-        else:
-            why_not = "an option overrides its config" if options.overrides else why_not_compared(prepared.model)
-        if why_not:
-            message = f"the file is not compared with the checkpoint: {why_not}"
-            out.note(f"note: {message}")
-            findings.append(info("not-compared", str(model), f"{message}."))
-        report = validate(
-            result.path, target_gguf, reference=None if why_not else prepared.model, lib=lib, prompts=texts
-        )
-        show_report(out, report)
+        report, told = _verify(out, prepared, result.path, request, lib, texts)
+        findings += told
     out.json(document(prepared, findings, result, report, ctx))
     return 0 if report is None or report.passed else 1
+
+
+def _verify(
+    out: Output, prepared: Prepared, path: Path, request: Request, lib: Path | None, prompts: list[str] | None
+) -> tuple[ValidationReport, list[Finding]]:
+    """Run the written file; a finding says so where it is not compared with what it was made from."""
+    from dspark_convert.cli.validate import show_report
+    from dspark_convert.runtime.proof import why_not_compared
+    from dspark_convert.runtime.validation import validate
+
+    assert request.target_gguf is not None  # noqa: S101 - --verify needs it
+    if prepared.is_port:
+        why_not = "it was made from a GGUF (dspark-validate --reference DIR compares it)"
+    elif request.options.overrides:
+        why_not = "an option overrides its config"
+    else:
+        why_not = why_not_compared(prepared.model)
+    findings = []
+    if why_not:
+        message = f"the file is not compared with the checkpoint: {why_not}"
+        out.note(f"note: {message}")
+        findings.append(info("not-compared", str(request.model), f"{message}."))
+    reference = None if why_not else prepared.model
+    report = validate(path, request.target_gguf, reference=reference, lib=lib, prompts=prompts)
+    show_report(out, report)
+    return report, findings
 
 
 def _quantiser(lib: Path, *types: str) -> Path | None:
