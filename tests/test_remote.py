@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dspark_convert.source.hub_repo import MAX_LIST_BYTES
 from tests.checkpoints import Pair, read_tensors, write_tensors
 from tests.conftest import Convert
 from tests.hub_place import REPO, HubPlace, repository_of
@@ -174,6 +176,11 @@ def status(code: int, error: str = "") -> Callable[[Reply], Reply]:
     return lambda _reply: Reply(code, {"x-error-code": error} if error else {})
 
 
+def squeezed(reply: Reply) -> Reply:
+    """Packed without having been asked for: a few kilobytes may unpack to any size."""
+    return Reply(200, {"content-encoding": "gzip"}, gzip.compress(reply.body))
+
+
 @pytest.mark.parametrize(
     ("answer", "token", "code", "says"),
     [
@@ -198,6 +205,10 @@ def status(code: int, error: str = "") -> Callable[[Reply], Reply]:
             "without its commit or its files' sizes",
         ),
         (lambda _reply: Reply(200, {}, b"[]"), "", 4, "see whether HF_ENDPOINT is right"),
+        (lambda _reply: Reply(200, {}, b'{"siblings": [5]}'), "", 4, "see whether HF_ENDPOINT is right"),
+        (lambda _reply: Reply(200, {}, b"[" * 100_000), "", 4, "see whether HF_ENDPOINT is right"),
+        (lambda _reply: Reply(200, {}, b" " * (MAX_LIST_BYTES + 1)), "", 4, f"in more than {MAX_LIST_BYTES} bytes"),
+        (squeezed, "", 4, "see whether HF_ENDPOINT is right"),
     ],
 )
 def test_the_hub_refuses(

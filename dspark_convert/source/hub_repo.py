@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import quote
 
 from dspark_convert import __version__
 from dspark_convert.errors import DsparkError, EnvironmentFault, InputError, UsageError
@@ -20,8 +21,12 @@ from dspark_convert.source.hub_http import (
     transport,
 )
 from dspark_convert.source.hub_id import HubId
+from dspark_convert.source.jsonfile import parse_object
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+#: of the answer that lists a repository's files; each takes some 200
+MAX_LIST_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -101,43 +106,70 @@ def _remembered(hub_id: HubId, base: Path) -> Repository:
 
 
 def _ask(hub_id: HubId, note: Callable[[str], None]) -> tuple[str, dict[str, int]]:
-    import httpx2
-    from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub import constants
 
-    api = HfApi(constants.ENDPOINT, library_name="dspark-convert", library_version=__version__)
     patience = Patience(f"the list of files of {hub_id}", note)
     while True:
         try:
             with transport(constants.ENDPOINT):
-                try:
-                    info = api.model_info(
-                        hub_id.repo, revision=hub_id.revision, files_metadata=True, timeout=READ_TIMEOUT
-                    )
-                except httpx2.ConnectError as fault:
-                    raise EnvironmentFault(
-                        f"there is no directory {hub_id} here, and the hub at {constants.ENDPOINT} cannot be reached "
-                        f"({fault}); with HF_HUB_OFFLINE=1 what is in the cache is used."
-                    ) from None
-                except HfHubHTTPError as fault:
-                    raise_if_transient(fault.response.status_code, fault.response.headers)
-                    raise refusal(hub_id, "it", fault.response.status_code, fault.response.headers) from None
-                except (ValueError, TypeError, KeyError, AttributeError):
-                    raise EnvironmentFault(
-                        f"{constants.ENDPOINT} does not answer as a hub does; see whether HF_ENDPOINT is right."
-                    ) from None
+                info = _listing(hub_id)
             break
         except Transient as fault:
             patience.wait(fault)
-    commit = str(info.sha)
-    listed = [(file.rfilename, file.size) for file in info.siblings or ()]
-    files = {name: size for name, size in listed if isinstance(name, str) and type(size) is int and size >= 0}
-    if not _COMMIT.fullmatch(commit) or len(files) != len(listed):
+    commit = str(info.get("sha"))
+    listed = info.get("siblings") or ()
+    if not isinstance(listed, Sequence) or not all(isinstance(file, dict) for file in listed):
+        raise _no_hub()
+    sizes = [(file.get("rfilename"), file.get("size")) for file in listed]
+    files = {name: size for name, size in sizes if isinstance(name, str) and type(size) is int and size >= 0}
+    if not _COMMIT.fullmatch(commit) or len(files) != len(sizes):
         raise EnvironmentFault(
             f"{constants.ENDPOINT} lists {hub_id} without its commit or its files' sizes; "
             "see whether HF_ENDPOINT is right."
         )
     return commit, files
+
+
+def _listing(hub_id: HubId) -> dict[str, Any]:
+    """The hub's answer that lists the files with their sizes; read here, as HfApi.model_info takes one of any size.
+
+    Raises Transient for what may pass, UsageError, InputError or EnvironmentFault for what does not.
+    """
+    import httpx2
+    from huggingface_hub import constants, get_session
+    from huggingface_hub.utils._headers import build_hf_headers
+
+    revision = "" if hub_id.revision is None else f"/revision/{quote(hub_id.revision, safe='')}"
+    url = f"{constants.ENDPOINT}/api/models/{hub_id.repo}{revision}?blobs=true"
+    headers = build_hf_headers(library_name="dspark-convert", library_version=__version__)
+    headers["Accept-Encoding"] = "identity"
+    data = bytearray()
+    try:
+        with get_session().stream("GET", url, headers=headers, timeout=READ_TIMEOUT, follow_redirects=True) as answer:
+            if not answer.is_success:
+                raise_if_transient(answer.status_code, answer.headers)
+                raise refusal(hub_id, "it", answer.status_code, answer.headers)
+            if answer.headers.get("content-encoding", "identity") != "identity":  # unpacked it has any size
+                raise _no_hub()
+            for chunk in answer.iter_raw():
+                data += chunk
+                if len(data) > MAX_LIST_BYTES:
+                    message = f"{constants.ENDPOINT} lists {hub_id} in more than {MAX_LIST_BYTES} bytes"
+                    raise EnvironmentFault(f"{message}, which no list of files has; see whether HF_ENDPOINT is right.")
+        return parse_object(bytes(data), "the list of files")
+    except httpx2.ConnectError as fault:
+        raise EnvironmentFault(
+            f"there is no directory {hub_id} here, and the hub at {constants.ENDPOINT} cannot be reached "
+            f"({fault}); with HF_HUB_OFFLINE=1 what is in the cache is used."
+        ) from None
+    except (InputError, ValueError, httpx2.InvalidURL):
+        raise _no_hub() from None
+
+
+def _no_hub() -> EnvironmentFault:
+    from huggingface_hub import constants
+
+    return EnvironmentFault(f"{constants.ENDPOINT} does not answer as a hub does; see whether HF_ENDPOINT is right.")
 
 
 def refusal(hub_id: HubId, what: str, status: int, headers: Any) -> DsparkError:
