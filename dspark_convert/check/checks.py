@@ -43,6 +43,11 @@ class Expected:
     warnings: frozenset[str] = frozenset()
 
 
+def is_gguf(source: Path) -> bool:
+    """Whether it is a GGUF, here or on the hub (``org/name:file.gguf@revision``)."""
+    return not source.is_dir() and str(source).partition("@")[0].endswith(".gguf")
+
+
 @dataclass(frozen=True)
 class Check:
     """One ``[[check]]``; paths are absolute, or spell hub ids (``source.hub_id``).
@@ -68,7 +73,7 @@ class Check:
 
     @property
     def is_checkpoint(self) -> bool:
-        return self.source.is_dir() or not str(self.source).partition("@")[0].endswith(".gguf")
+        return not is_gguf(self.source)
 
     @property
     def cases(self) -> Iterator[Case]:
@@ -100,7 +105,7 @@ class Case:
         """Everything on this machine that the results depend on; directories as a whole."""
         check = self.check
         named = (check.source, check.target, check.target_gguf, check.prompts, self.plan, self.golden, check.reference)
-        return tuple(dict.fromkeys(path for path in named if path is not None and path.exists()))
+        return tuple(dict.fromkeys(path for path in named if path is not None and path.is_absolute() and path.exists()))
 
     @property
     def on_hub(self) -> tuple[str, ...]:

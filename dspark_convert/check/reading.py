@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from dspark_convert.check.checks import PLACE, Case, Check, Expected, Step
+from dspark_convert.check.checks import PLACE, Case, Check, Expected, Step, is_gguf
 from dspark_convert.check.lines import Place, line_of
 from dspark_convert.check.values import CHECK, EXPECT, Reader, Wrong
 from dspark_convert.errors import InputError, UsageError
@@ -108,7 +108,7 @@ class _Reading:
         source: Path = values["source"]
         if source.is_dir():
             values.setdefault("reference", source)
-        values.setdefault("steps", ("inspect",) if source.suffix == ".gguf" else ("plan",))
+        values.setdefault("steps", ("inspect",) if is_gguf(source) else ("plan",))
         check = Check(**values, expected=Expected(**expected), line=line_of(self.text, place))
         self.judge(place, check, expected)
         return check
@@ -144,7 +144,7 @@ class _Reading:
 
     def judge(self, place: Place, check: Check, expected: Mapping[str, Any]) -> None:
         """What does not fit together."""
-        steps, file = check.steps, check.source.suffix == ".gguf"
+        steps, file = check.steps, not check.is_checkpoint
         if "convert" in steps and check.target is None and check.target_gguf is None and not file:
             self.tell("checks-key", place, "the step convert needs a tokenizer", "add target")
         if "validate" in steps and check.target_gguf is None:

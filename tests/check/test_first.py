@@ -14,6 +14,7 @@ from dspark_convert.check.first import first_checks
 from tests import stage_layout
 from tests.check.places import ROOT, run_checks, write
 from tests.checkpoints import Pair
+from tests.hub_place import REPO, HubPlace, repository_of
 
 
 @pytest.fixture
@@ -73,6 +74,16 @@ def test_nothing_is_replaced_unasked(root: Path) -> None:
     assert (ended.code, "must be a list of some of auto" in ended.err) == (2, True)
     ended = run_checks("init", "draft", "--name", "a/b", "-o", "D.toml", cwd=root)
     assert (ended.code, "must be a name" in ended.err) == (2, True)
+
+
+def test_a_draft_on_the_hub_has_the_same_plan(hub: HubPlace, root: Path) -> None:
+    hub.server.files = repository_of(root / "draft")
+    first = first_checks(Path(REPO), root / "target", ["auto"], root / "C.toml")
+    local = first_checks(root / "draft", root / "target", ["auto"], root / "D.toml", name=REPO.split("/")[1])
+    plan = root / "plans" / "Tiny-DSpark-auto.json"
+    assert first.texts[plan] == local.texts[plan]
+    check = tomllib.loads(first.texts[root / "C.toml"])["check"][0]
+    assert (check["name"], check["source"], check["steps"]) == ("Tiny-DSpark", REPO, ["plan"])
 
 
 def test_167_gb_take_seconds(tmp_path: Path) -> None:

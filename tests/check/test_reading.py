@@ -98,6 +98,12 @@ def test_all_that_can_be_said(root: Path) -> None:
     assert (file.steps, file.is_checkpoint) == (("inspect",), False)
 
 
+def test_a_gguf_on_the_hub(root: Path) -> None:
+    text = '[[check]]\nname = "a"\nsource = "org/name:x.gguf@main"\n'
+    (check,) = read_checks(write(root / "CHECKS.toml", text))
+    assert (check.steps, check.is_checkpoint) == (("inspect",), False)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "rule", "line", "said"),
     [
