@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import ctypes.util
 import importlib.metadata
-import importlib.util
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from dspark_convert.errors import EnvironmentFault, UsageError
+from dspark_convert.native import LIBRARY_VARIABLE, SUBDIRECTORIES, WRAPPER_NAMES, library_in, package_directories
 
-#: environment variable that names a library file or the directory that holds it
-LIBRARY_VARIABLE = "DSPARK_LLAMA_LIB"
-
-#: what the library is called, by system; packages of Python wrappers build their own name
+#: what the library is called, by system
 _LINUX_NAMES = ("libllama.so", "libllama.so.*", "libllama.v*.so")  # the last as node-llama-cpp names it
 _FILE_NAMES = {"darwin": ("libllama.dylib",), "win32": ("llama.dll",)}.get(sys.platform, _LINUX_NAMES)
-_WRAPPER_NAMES = ("xllamacpp*.so", "xllamacpp*.pyd")
-
-#: where a build or an installation keeps its libraries, below the directory that a user names
-_SUBDIRECTORIES = (".", "lib", "bin", "build/bin", "lib64")
 
 _SYSTEM_DIRECTORIES = (
     "/usr/local/lib",
@@ -59,7 +51,7 @@ def find_library(explicit: Path | None = None) -> Library:
         ("xllamacpp", "xllamacpp", (".",)),
         ("llama_cpp", "llama-cpp-python", ("lib", ".")),
     ):
-        for directory in _package_directories(package):
+        for directory in package_directories(package):
             for subdirectory in directories:
                 if path := _library_in(directory / subdirectory):
                     return Library(path, f"{distribution} {_version(distribution)}")
@@ -79,30 +71,20 @@ def _named(path: Path, source: str) -> Library:
     if path.is_file():
         return Library(path.resolve(), source)
     if path.is_dir():
-        for subdirectory in _SUBDIRECTORIES:
+        for subdirectory in SUBDIRECTORIES:
             if found := _library_in(path / subdirectory):
                 return Library(found, source)
-        names = ", ".join((*_FILE_NAMES, *_WRAPPER_NAMES))
+        names = ", ".join((*_FILE_NAMES, *WRAPPER_NAMES))
         raise fault(
             f"{source}: the directory {path} holds no llama.cpp library ({names}), neither itself nor in"
-            f" {', '.join(_SUBDIRECTORIES[1:])}; name the library file."
+            f" {', '.join(SUBDIRECTORIES[1:])}; name the library file."
         )
     raise fault(f"{source}: there is no file or directory {path}.")
 
 
 def _library_in(directory: Path) -> Path | None:
-    for pattern in (*_FILE_NAMES, *_WRAPPER_NAMES):
-        for path in sorted(directory.glob(pattern)):
-            if path.is_file():
-                return path.resolve()
-    return None
-
-
-def _package_directories(package: str) -> Iterator[Path]:
-    """Where an installed package lies; a package that is not installed lies nowhere."""
-    spec = importlib.util.find_spec(package)
-    if spec is not None:
-        yield from map(Path, spec.submodule_search_locations or ())
+    found = library_in(directory, (*_FILE_NAMES, *WRAPPER_NAMES))
+    return found.resolve() if found else None
 
 
 def _version(distribution: str) -> str:

@@ -9,9 +9,8 @@ assertions stop the process. So such blocks never reach them: see ``quantize``.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -20,10 +19,8 @@ from numpy.typing import NDArray
 
 from dspark_convert.errors import EnvironmentFault
 from dspark_convert.ggufio.types import BLOCKS, F16_AT, GGMLType
+from dspark_convert.native import LIBRARY_VARIABLE, SUBDIRECTORIES, WRAPPER_NAMES, library_in, package_directories
 from dspark_convert.tensors.dequantise import dequantise
-
-#: environment variable that names a library file or the directory that holds it
-LIBRARY_VARIABLE = "DSPARK_LLAMA_LIB"
 
 #: type -> root mean square error of quantised normal numbers, by far exceeded when the bytes are of another type
 TYPES: dict[GGMLType, float] = {
@@ -48,11 +45,10 @@ _NAMES = (
     "ggml-base.dll",
     "libllama.so",
     "libllama.dylib",
+    *WRAPPER_NAMES,
 )
-_WRAPPER_NAMES = ("xllamacpp*.so", "xllamacpp*.pyd")
 #: package -> directories in it that may hold the library
 _PACKAGES = {"libggml": ("lib64", "lib", "bin"), "xllamacpp": (".",), "llama_cpp": ("lib", ".")}
-_SUBDIRECTORIES = (".", "lib", "bin", "build/bin", "lib64")
 
 Quantizer = Callable[..., int]
 
@@ -93,32 +89,19 @@ def find_library(explicit: Path | None = None) -> Path:
     if explicit is None and (value := os.environ.get(LIBRARY_VARIABLE)):
         explicit = Path(value)
     if explicit is not None:
-        for path in (explicit, *(explicit / below for below in _SUBDIRECTORIES)):
-            if found := path if path.is_file() else _library_in(path):
+        for path in (explicit, *(explicit / below for below in SUBDIRECTORIES)):
+            if found := path if path.is_file() else library_in(path, _NAMES):
                 return found
         raise EnvironmentFault(f"{explicit}: there is no ggml library here; name the file of one.")
-    for directory in _package_directories():
-        if found := _library_in(directory):
-            return found
+    for package, directories in _PACKAGES.items():
+        for root in package_directories(package):
+            for directory in directories:
+                if found := library_in(root / directory, _NAMES):
+                    return found
     raise EnvironmentFault(
         "no ggml library was found, which quantises to this type; install one with: pip install libggml-python"
         f" (or xllamacpp), or name your own build in {LIBRARY_VARIABLE}."
     )
-
-
-def _library_in(directory: Path) -> Path | None:
-    for name in (*_NAMES, *_WRAPPER_NAMES):
-        for path in sorted(directory.glob(name)):
-            if path.is_file():
-                return path
-    return None
-
-
-def _package_directories() -> Iterator[Path]:
-    for package, directories in _PACKAGES.items():
-        spec = importlib.util.find_spec(package)
-        for root in (spec.submodule_search_locations or ()) if spec else ():
-            yield from (Path(root) / directory for directory in directories)
 
 
 @cache

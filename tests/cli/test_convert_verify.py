@@ -22,7 +22,7 @@ def test_nothing_is_written_if_it_cannot_be_verified(args: tuple[str, ...], pair
 
 def test_no_library_anywhere(pair: Pair, convert: Convert, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSPARK_LLAMA_LIB", "")
-    monkeypatch.setattr("dspark_convert.runtime.library._package_directories", lambda _package: iter(()))
+    monkeypatch.setattr("dspark_convert.runtime.library.package_directories", lambda _package: iter(()))
     monkeypatch.setattr("dspark_convert.runtime.library._system_library", lambda: None)
     ended = convert(pair.draft, "--target-gguf", pair.gguf, "--verify")
     assert (ended.code, ended.out) == (4, "")

@@ -14,9 +14,10 @@ import pytest
 
 from dspark_convert.errors import EnvironmentFault
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.native import LIBRARY_VARIABLE
 from dspark_convert.tensors import ggml_quants
 from dspark_convert.tensors.dequantise import dequantise
-from dspark_convert.tensors.ggml_quants import LIBRARY_VARIABLE, TYPES, find_library, quantize
+from dspark_convert.tensors.ggml_quants import TYPES, find_library, quantize
 from dspark_convert.tensors.quantize import f16_scales
 from tests.tensors.ggml import chunk
 
