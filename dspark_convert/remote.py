@@ -35,7 +35,7 @@ class Silent:
 def survey_model(model: Path, sink: Sink, shared: SharedTensors) -> Survey | None:
     """What a conversion needs of the repository that ``model`` names; None if it names none.
 
-    Raises as ``source.hub.survey`` does.
+    Raises as ``source.hub.survey_at`` does.
     """
     from dspark_convert.source.hub_repo import resolve
 
@@ -44,7 +44,7 @@ def survey_model(model: Path, sink: Sink, shared: SharedTensors) -> Survey | Non
 
 
 def survey_repository(repository: Repository, sink: Sink, shared: SharedTensors = "omit") -> Survey:
-    """What a conversion with ``shared`` needs of a repository; raises as ``source.hub.survey`` does."""
+    """What a conversion with ``shared`` needs of a repository; raises as ``source.hub.survey_at`` does."""
     from dspark_convert.source.hub import survey_at
 
     return survey_at(repository, needed_tensors, sink, shared_tensors, leave_tables=shared == "omit")

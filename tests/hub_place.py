@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from dspark_convert.source.hub import Needed, Survey, survey_at
+from dspark_convert.source.hub_id import HubId
+from dspark_convert.source.hub_repo import resolve
 from tests.checkpoints import Tensor, header_of
 from tests.hub_server import HubServer
 
@@ -126,3 +129,8 @@ def inside_a_target(size: int = 1 << 20) -> tuple[dict[str, Tensor], dict[str, b
 
 def only_mtp(_config: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith("mtp.")]
+
+
+def survey(hub_id: HubId, needed: Needed, told: Told) -> Survey:
+    """Of the commit that ``hub_id`` stands for."""
+    return survey_at(resolve(hub_id, told.note), needed, told)

@@ -6,19 +6,13 @@ fewer bits a quantiser chooses scales, and tensors are judged as a whole and row
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from dspark_convert.diff.reading import INTEGERS, Numbers
 from dspark_convert.diff.sums import Bound
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.tensors.precision import explained
 
-Numbers = NDArray[np.floating[Any]]
-
-#: whole numbers, which nothing rounds
-INTEGERS = (GGMLType.I8, GGMLType.I16, GGMLType.I32, GGMLType.I64)
 #: half a unit in the last place as a share of the number, and of the smallest (subnormal) numbers; F64 is read as F32
 PLAIN: dict[int, tuple[float, float]] = {
     **dict.fromkeys(INTEGERS, (0.0, 0.0)),

@@ -1,6 +1,6 @@
 """A draft on the hub as a local checkpoint directory that holds only what a conversion reads.
 
-``survey`` reads config, index and headers of the shards that matter; ``open_survey`` makes a
+``survey_at`` reads config, index and headers of the shards that matter; ``open_survey`` makes a
 Checkpoint of them, of which no tensor's byte is there yet; ``materialise`` fetches these. Tables
 that may be borrowed from the target make compact files of their own, and can be left on the hub.
 """
@@ -119,13 +119,6 @@ def _no_tables(_config: Mapping[str, Any], _names: Iterable[str]) -> list[str]:
     return []
 
 
-def survey(
-    hub_id: HubId, needed: Needed, sink: Sink, tables: Needed = _no_tables, *, leave_tables: bool = False
-) -> Survey:
-    """As ``survey_at``, of the commit that the id stands for."""
-    return survey_at(resolve(hub_id, sink.note), needed, sink, tables, leave_tables=leave_tables)
-
-
 def survey_at(
     repository: Repository,
     needed: Needed,
@@ -144,12 +137,7 @@ def survey_at(
     hub_id = repository.id
     if (found := full_snapshot(repository, needed)) is not None:
         return Survey(repository, found, (), None, 0)
-    repository.cache.prepare()
-    small_files(repository, MANIFEST, sink.note)
-    config_path = repository.cache.snapshot / "config.json"
-    if not config_path.is_file():
-        raise InputError(f"{hub_id} has no config.json; give the repository of a draft's checkpoint.")
-    config = read_object(config_path)
+    config = _fetch_config(repository, sink)
     weights = weight_files(repository)
     index = read_index(repository, sink.note)
     heads: dict[str, tuple[list[TensorRef], Any]] = {}
@@ -171,11 +159,9 @@ def survey_at(
     for name in sorted(by_shard):
         refs, metadata = heads.get(name) or read_head(repository, name, sink.note)
         taken = [ref for ref in refs if ref.name in by_shard[name]]
-        if len(taken) < len(by_shard[name]):
-            lost = min(by_shard[name] - {ref.name for ref in taken})
-            raise InputError(f"the index of {hub_id} says that tensor {lost!r} stands in {name}, which is not so.")
-        stray = [ref.name for ref in refs if claims.get(ref.name) != name]
-        if stray:
+        if lost := by_shard[name] - {ref.name for ref in taken}:
+            raise InputError(f"the index of {hub_id} says that tensor {min(lost)!r} stands in {name}, which is not so.")
+        if stray := [ref.name for ref in refs if claims.get(ref.name) != name]:
             message = f"tensor {stray[0]!r} stands in {name}, and the index of {hub_id} does not list it there."
             raise InputError(message)
         size = repository.files[name]
@@ -187,6 +173,15 @@ def survey_at(
             (left if left_there else shards).append(table)
     listed = index[0] if index is not None else INDEX if left else None
     return Survey(repository, None, tuple(shards), listed, len(weights), tuple(left))
+
+
+def _fetch_config(repository: Repository, sink: Sink) -> dict[str, Any]:
+    repository.cache.prepare()
+    small_files(repository, MANIFEST, sink.note)
+    path = repository.cache.snapshot / "config.json"
+    if not path.is_file():
+        raise InputError(f"{repository.id} has no config.json; give the repository of a draft's checkpoint.")
+    return read_object(path)
 
 
 def _apart(name: str, repository: Repository) -> str:

@@ -11,11 +11,11 @@ import pytest
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.source.checkpoint import open_checkpoint
-from dspark_convert.source.hub import materialise, open_survey, survey
+from dspark_convert.source.hub import materialise, open_survey
 from dspark_convert.source.hub_id import HubId
 from dspark_convert.source.safetensors_header import read_bytes
 from tests.checkpoints import Tensor, read_tensors
-from tests.hub_place import REPO, HubPlace, Told, inside_a_target, only_mtp, shard_of
+from tests.hub_place import REPO, HubPlace, Told, inside_a_target, only_mtp, shard_of, survey
 from tests.hub_server import COMMIT, HubServer, Reply
 
 THIRD, FOURTH = "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors"

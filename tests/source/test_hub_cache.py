@@ -14,10 +14,10 @@ import pytest
 
 from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.source import hub_part
-from dspark_convert.source.hub import materialise, survey
+from dspark_convert.source.hub import materialise
 from dspark_convert.source.hub_id import HubId
 from tests.checkpoints import Tensor, read_tensors
-from tests.hub_place import REPO, HubPlace, Told, inside_a_target, only_mtp
+from tests.hub_place import REPO, HubPlace, Told, inside_a_target, only_mtp, survey
 from tests.hub_server import Reply
 
 FOURTH = "model-00004-of-00004.safetensors"
@@ -25,9 +25,9 @@ FOURTH = "model-00004-of-00004.safetensors"
 #: a run of its own, as the command line makes it
 SCRIPT = """
 import sys
-from tests.hub_place import Told, only_mtp
+from tests.hub_place import Told, only_mtp, survey
 from dspark_convert.source import hub_part
-from dspark_convert.source.hub import materialise, survey
+from dspark_convert.source.hub import materialise
 from dspark_convert.source.hub_id import HubId
 hub_part.SYNC_BYTES = 1 << 18
 print(materialise(survey(HubId(sys.argv[1]), only_mtp, Told()), Told()))

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from dspark_convert.errors import DsparkError, EnvironmentFault, InputError
-from dspark_convert.source.hub import materialise, survey
+from dspark_convert.source.hub import materialise
 from dspark_convert.source.hub_id import HubId
 from tests.checkpoints import Tensor, read_tensors
-from tests.hub_place import REPO, HubPlace, Told, noise, shard_of
+from tests.hub_place import REPO, HubPlace, Told, noise, shard_of, survey
 from tests.hub_server import Reply
 
 SHARD = "model.safetensors"
