@@ -22,11 +22,11 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; border-bo
 .wrong { border-left: 6px solid var(--two); padding-left: .8rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); gap: 1.5rem; }
 .chart { width: 100%; height: auto; }
-.table { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .2rem .8rem; border-bottom: 1px solid var(--grid); white-space: nowrap; }
+.table { overflow-x: auto; margin: 1.5rem 0; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid var(--grid); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 th { font-weight: 600; color: var(--soft); } .soft { color: var(--soft); }
-pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--grid); }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; padding: .8rem; border: 1px solid var(--grid); }
 @media print { body { max-width: none; } }
 """
 
@@ -121,16 +121,17 @@ def _calibration_table(calibration: Calibration) -> str:
 
 
 def _costs_table(costs: Sequence[SettingCost]) -> str:
-    heads = ("n-max", "p-min", "draft", "verify", "take", "round", "tokens", "accepted", "needed", "speed")
+    heads = ("n-max", "p-min", "speed", "tokens", "accepted", "needed", "round", "draft", "verify", "take")
     rows = [
         (
             cost.setting.n_max,
             f"{cost.setting.p_min:g}",
-            *(_times(value) for value in (cost.draft_ms, cost.verify_ms, cost.inject_ms, cost.round_ms)),
+            f"{cost.speed.median:.2f}x ({cost.speed.low:.2f} to {cost.speed.high:.2f})",
             f"{cost.tokens:.2f}",
             f"{cost.accepted:.0%}",
             "-" if cost.break_even is None else f"{cost.break_even:.0%}",
-            f"{cost.speed.median:.2f}x ({cost.speed.low:.2f} to {cost.speed.high:.2f})",
+            _times(cost.round_ms),
+            *(milliseconds(value.median) for value in (cost.draft_ms, cost.verify_ms, cost.inject_ms)),
         )
         for cost in costs
     ]

@@ -20,6 +20,7 @@ FONTS = "'Segoe UI', 'Helvetica Neue', Arial, 'Noto Sans', 'DejaVu Sans', 'Liber
 STYLE = """
 .chart text {{ font-size: 13px; font-family: {fonts}; fill: {soft}; }}
 .chart .title {{ font-size: 16px; font-weight: 600; fill: {ink}; }}
+.chart .value {{ fill: {ink}; stroke: {paper}; stroke-width: 4px; paint-order: stroke; }}
 .chart .grid {{ stroke: {grid}; stroke-width: 1; }}
 .chart .axis {{ stroke: {soft}; stroke-width: 1; }}
 .chart .rule {{ stroke: {ink}; stroke-width: 1.5; stroke-dasharray: 5 4; fill: none; }}
@@ -89,7 +90,7 @@ class Plot:
     def label(
         self, at: float, value: float, text: str, anchor: str = "middle", *, dx: float = 0, dy: float = 0
     ) -> None:
-        self._text(self.x(at) + dx, self.y(value) + dy, text, anchor)
+        self._text(self.x(at) + dx, self.y(value) + dy, text, anchor, "value")
 
     def legend(self, entries: Sequence[tuple[str, str]]) -> None:
         """``entries``: a mark (bar, diamond, dot, rule) and its meaning, from left to right below the title."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dspark_convert.errors import UsageError
-from dspark_convert.runtime.child import Tell, limit_memory, run_child
+from dspark_convert.runtime.child import Tell, run_child
 
 if TYPE_CHECKING:
     from dspark_convert.runtime.session import Session
-    from dspark_convert.runtime.shape import DraftShape
 
 #: tokens of the runs that warm the library up: buffers are made for each size of batch
 WARM_UP_TOKENS = 12
@@ -26,54 +23,26 @@ def run_bench(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
     None), memory (bytes), sweep (pairs of n_max and p_min, maybe empty). First comes a turn a prompt with the whole
     block, then, if there is a sweep, one a prompt with all of its settings. After ``seconds`` no turn is begun.
     """
-    from dspark_convert.runtime.anchor import check_anchor_rule
-    from dspark_convert.runtime.binding import Llama
-    from dspark_convert.runtime.injection import probe_injection
-    from dspark_convert.runtime.session import Session
-    from dspark_convert.runtime.shape import DraftShape
+    from dspark_convert.runtime.opening import open_pair
 
-    tell("loading the library")
-    llama = Llama(Path(job["library"]))
-    shape = DraftShape(**job["shape"])
-    limit_memory(job["memory"])
-    files = Path(job["target"]), Path(job["draft"])
-    with Session(llama, *files, shape, exact=job["exact"], n_threads=job["threads"]) as session:
-        tell("loading the target")
-        session.load_target()
-        tell("loading the draft")
-        session.load_draft()
-        prompts = [session.tokenize(text) for text in job["prompts"]]
-        session.open_contexts(_positions(session, shape, max(map(len, prompts)), job["max_tokens"]))
-        tell("probing how the draft takes the target's features")
-        probe_injection(session)
-        check_anchor_rule(session)
+    with open_pair(job, tell, exact=job["exact"], n_threads=job["threads"]) as (session, prompts):
+        shape = session.shape
         whole = [(shape.drafts_per_block, 0.0)]
         sweep = [tuple(setting) for setting in job["sweep"]]
         tell("warming up")
-        _turn(session, shape, prompts[0], WARM_UP_TOKENS, [*whole, *sweep])
+        _turn(session, prompts[0], WARM_UP_TOKENS, [*whole, *sweep])
         turns = []
         for text, number, settings in _plan(len(prompts), job["seconds"], whole, sweep):
             tell(text)
-            turn = _turn(session, shape, prompts[number], job["max_tokens"], settings)
+            turn = _turn(session, prompts[number], job["max_tokens"], settings)
             turns.append({"prompt": number, "sweep": settings is not whole, **turn})
         return {
-            "model_params": llama.model_layout.name,
-            "context_params": llama.context_layout.name,
+            "model_params": session.llama.model_layout.name,
+            "context_params": session.llama.context_layout.name,
             "injection": session.injection,
             "threads": session.n_threads,
             "turns": turns,
         }
-
-
-def _positions(session: Session, shape: DraftShape, longest: int, max_tokens: int) -> int:
-    """Positions of the contexts; UsageError if the target was trained for fewer."""
-    n_positions = shape.positions_for(longest + max_tokens)
-    if n_positions > session.n_ctx_train:
-        raise UsageError(
-            f"the longest prompt ({longest} tokens) and --max-tokens {max_tokens} need {n_positions} positions, but the"
-            f" target was trained for {session.n_ctx_train}; shorten them."
-        )
-    return n_positions
 
 
 def _plan(n_prompts: int, seconds: float, whole: list[Any], sweep: list[Any]) -> Iterator[tuple[str, int, list[Any]]]:
@@ -90,12 +59,11 @@ def _plan(n_prompts: int, seconds: float, whole: list[Any], sweep: list[Any]) ->
         yield f"trying settings on prompt {number + 1} of {n_prompts}", number, sweep[first:] + sweep[:first]
 
 
-def _turn(
-    session: Session, shape: DraftShape, prompt: Sequence[int], max_tokens: int, settings: Sequence[Any]
-) -> dict[str, Any]:
+def _turn(session: Session, prompt: Sequence[int], max_tokens: int, settings: Sequence[Any]) -> dict[str, Any]:
     """One prompt plainly, then with the draft at each of ``settings``: what a ratio of speeds is made of."""
     from dspark_convert.bench.loop import time_drafted, time_plain
 
+    shape = session.shape
     plain = time_plain(session, prompt, max_tokens)
     drafted = []
     for n_max, p_min in settings:

@@ -76,7 +76,7 @@ def _show_machine(out: Output, report: BenchReport, glyphs: Glyphs) -> None:
             f"Plain decoding: {milliseconds(step.median)} ms a token ({around}), {1e3 / step.median:,.1f} tokens/s.",
         )
     _show_costs(out, machine, glyphs)
-    out.line(machine.verdict, BOLD)
+    _prose(out, machine.verdict, BOLD)
 
 
 def _show_costs(out: Output, machine: MachinePart, glyphs: Glyphs) -> None:
@@ -90,9 +90,9 @@ def _show_costs(out: Output, machine: MachinePart, glyphs: Glyphs) -> None:
         _prose(out, spread_sentence(machine.settings))
 
 
-def _prose(out: Output, text: str) -> None:
+def _prose(out: Output, text: str, colour: str = "") -> None:
     for line in wrapped(safe(text), ""):
-        out.line(line)
+        out.line(line, colour)
 
 
 def require_writable(files: Mapping[str, Path | None]) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dspark_convert.errors import UsageError
-from dspark_convert.runtime.child import Tell, limit_memory, run_child
+from dspark_convert.runtime.child import Tell, run_child
 
 
 def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
@@ -18,46 +17,21 @@ def run_pair(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
     ``job``: library, target, draft (paths), shape (``DraftShape``), prompts, max_tokens; where
     wanted also memory (bytes) and record (directory and layers of the recordings to be made).
     """
-    from dspark_convert.runtime.anchor import check_anchor_rule
-    from dspark_convert.runtime.binding import Llama
-    from dspark_convert.runtime.injection import probe_injection
+    from dspark_convert.runtime.opening import open_pair
     from dspark_convert.runtime.recording import rounds_to_keep
-    from dspark_convert.runtime.session import Session
-    from dspark_convert.runtime.shape import DraftShape
 
-    tell("loading the library")
-    llama = Llama(Path(job["library"]))
-    shape = DraftShape(**job["shape"])
-    limit_memory(job.get("memory"))
-    with Session(llama, Path(job["target"]), Path(job["draft"]), shape) as session:
-        tell("loading the target")
-        session.load_target()
-        tell("loading the draft")
-        session.load_draft()
-        prompts = [session.tokenize(text) for text in job["prompts"]]
-        longest = max(map(len, prompts))
-        n_positions = shape.positions_for(longest + job["max_tokens"])
-        if n_positions > session.n_ctx_train:
-            raise UsageError(
-                f"the longest prompt ({longest} tokens) and --max-tokens {job['max_tokens']} need"
-                f" {n_positions} positions, but the target was trained for {session.n_ctx_train}; shorten them."
-            )
-        tell("creating the contexts")
+    with open_pair(job, tell) as (session, prompts):
         record = job.get("record")
-        session.open_contexts(n_positions, watch=bool(record))
-        tell("probing how the draft takes the target's features")
-        probe_injection(session)
-        check_anchor_rule(session)
         if record:
             session.watched = tuple(sorted({*session.taps, *record["layers"]}))
-            record["rounds"] = rounds_to_keep(len(prompts), shape.drafts_per_block, session.target.n_vocab)
+            record["rounds"] = rounds_to_keep(len(prompts), session.shape.drafts_per_block, session.target.n_vocab)
         runs = []
         for number, prompt in enumerate(prompts):
             tell(f"decoding prompt {number + 1} of {len(prompts)}")
             runs.append(_run_prompt(session, prompt, job["max_tokens"], record, number))
         return {
-            "model_params": llama.model_layout.name,
-            "context_params": llama.context_layout.name,
+            "model_params": session.llama.model_layout.name,
+            "context_params": session.llama.context_layout.name,
             "injection": session.injection,
             "taps": session.taps,
             "vocab_size": session.target.n_vocab,

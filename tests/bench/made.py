@@ -54,7 +54,7 @@ def made_report(turns: Sequence[Turn], shape: DraftShape = SHAPE, draft: str = "
             "exact": False,
             "threads": 2,
             "max_tokens": 64,
-            "prompts": len(turns),
+            "prompts": sum(not turn.sweep for turn in turns),
             "prompts_measured": sum(not turn.sweep for turn in turns),
             "sweep": any(turn.sweep for turn in turns),
             "prompts_swept": sum(turn.sweep for turn in turns),
