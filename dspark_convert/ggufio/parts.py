@@ -13,6 +13,7 @@ from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY, first_of, set_of
 from dspark_convert.ggufio.types import ValueType
+from dspark_convert.words import listed
 
 if TYPE_CHECKING:
     from dspark_convert.ggufio.reader import GGUFFile
@@ -45,8 +46,7 @@ def find_parts(file: GGUFFile, sizes: Mapping[str, int] | None = None) -> tuple[
         return [], [*found, error(RULE, COUNT_KEY, message, "give all parts their names")]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
-        names = ", ".join(missing[:TOLD_NAMES]) + (", …" if len(missing) > TOLD_NAMES else "")
-        message = f"{len(missing)} of its {count} parts are missing: {names}."
+        message = f"{len(missing)} of its {count} parts are missing: {listed(missing, TOLD_NAMES)}."
         found.append(error(RULE, COUNT_KEY, message, "put all parts into one directory"))
     absent = set(missing)  # of up to 65,534 parts
     parts: list[GGUFFile] = []

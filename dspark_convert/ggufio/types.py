@@ -204,6 +204,8 @@ F16_AT: dict[GGMLType, tuple[int, ...]] = {
     GGMLType.IQ4_XS: (0,),
 }
 
+#: llama.cpp's LLAMA_MAX_LAYERS and LLAMA_MAX_EXPERTS
+MAX_LAYERS, MAX_EXPERTS = 512, 1024
 #: llama.cpp's number of the square root of softplus among the functions that score experts
 SQRT_SOFTPLUS = 4
 

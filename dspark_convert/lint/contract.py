@@ -14,9 +14,6 @@ from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.lint.stage_contract import stages
 from dspark_convert.lint.wanted import Wanted
 
-#: llama.cpp's LLAMA_MAX_LAYERS
-MAX_LAYERS = 512
-
 
 def wanted(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
     """Every tensor that the loader knows for this draft."""

@@ -12,14 +12,11 @@ from math import isfinite
 from dspark_convert.draft import DeepSeek4, Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
-from dspark_convert.ggufio.types import SQRT_SOFTPLUS, GGMLType
-from dspark_convert.lint.contract import MAX_LAYERS
+from dspark_convert.ggufio.types import MAX_EXPERTS, MAX_LAYERS, SQRT_SOFTPLUS, GGMLType
 from dspark_convert.words import shown
 
 AGAIN = "correct the checkpoint's config and convert again"
 
-#: llama.cpp's LLAMA_MAX_EXPERTS
-MAX_EXPERTS = 1024
 #: residual streams that ggml mixes
 STREAMS = 4
 #: a Sinkhorn iteration is a loop over nothing new after a few dozens

@@ -8,8 +8,8 @@ from math import prod
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
-from dspark_convert.ggufio.types import GGMLType, bits_per_number
-from dspark_convert.lint.contract import MAX_LAYERS, has_values, wanted
+from dspark_convert.ggufio.types import MAX_LAYERS, GGMLType, bits_per_number
+from dspark_convert.lint.contract import has_values, wanted
 from dspark_convert.lint.scales import check_scales, is_scale
 from dspark_convert.lint.wanted import Wanted, trimmed
 from dspark_convert.words import listed

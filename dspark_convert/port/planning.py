@@ -16,8 +16,7 @@ from dspark_convert.findings import Finding, error
 from dspark_convert.foreign.keys import judge_dialect
 from dspark_convert.ggufio.dialects import Reading, read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
-from dspark_convert.ggufio.types import KV
-from dspark_convert.lint.contract import MAX_LAYERS
+from dspark_convert.ggufio.types import KV, MAX_LAYERS
 from dspark_convert.options import Options
 from dspark_convert.pair.fit import judge_file, target_names
 from dspark_convert.pair.vocabulary import tokenizer_of

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from dspark_convert.ggufio.types import MAX_EXPERTS
 from dspark_convert.jobs import Source
 from dspark_convert.specs.formula import FormulaError, evaluate
 from dspark_convert.specs.load import Spec, TensorRule
-
-#: llama.cpp's LLAMA_MAX_EXPERTS
-MAX_STACK = 1024
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def _place(
     sources: tuple[str, ...] = (source,)
     try:
         if rule.stack:
-            stacked = min(evaluate(rule.stack, known, shapes), MAX_STACK)
+            stacked = min(evaluate(rule.stack, known, shapes), MAX_EXPERTS)
             sources = tuple(source.replace("{expert}", str(i)) for i in range(stacked))
         wanted = bool(evaluate(rule.when, known, shapes))
     except FormulaError:

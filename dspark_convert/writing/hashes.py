@@ -18,6 +18,7 @@ from typing import Any
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.findings import Finding, error
+from dspark_convert.words import listed
 
 #: of a sidecar; that of a draft with 3,000 tensors has 400 KB
 MAX_BYTES = 64 << 20
@@ -56,8 +57,7 @@ class Verdict:
         """What is told where they do not match."""
         message = f"{self.path}: the SHA-256 is {self.found}, expected {self.expected}."
         if self.different:
-            names = ", ".join(self.different[:TOLD_NAMES]) + (", …" if len(self.different) > TOLD_NAMES else "")
-            message += f" {len(self.different)} tensors are not as recorded: {names}."
+            message += f" {len(self.different)} tensors are not as recorded: {listed(self.different, TOLD_NAMES)}."
         return error("hash-mismatch", str(self.path), message, "download or convert the file again")
 
     def to_json(self) -> dict[str, Any]:
