@@ -66,6 +66,7 @@ def good_kv() -> dict[str, tuple[int, Any, int | None]]:
     kv["dspark.target_layers"] = (ARRAY, list(TAPS), I32)
     kv["tokenizer.ggml.tokens"] = (ARRAY, [f"<{i}>" for i in range(VOCAB)], STRING)
     kv["tokenizer.ggml.token_type"] = (ARRAY, [1] * VOCAB, I32)
+    kv["tokenizer.ggml.merges"] = (ARRAY, ["< 1", "<1 >"], STRING)
     return kv
 
 

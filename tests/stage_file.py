@@ -118,6 +118,7 @@ def stage_kv(n: Sizes) -> dict[str, tuple[int, Any, int | None]]:
     kv["dflash.target_layers"] = (ARRAY, list(n.taps), I32)
     kv["tokenizer.ggml.tokens"] = (ARRAY, [f"<{i}>" for i in range(n.vocab)], STRING)
     kv["tokenizer.ggml.token_type"] = (ARRAY, [1] * n.vocab, I32)
+    kv["tokenizer.ggml.merges"] = (ARRAY, ["< 1", "<1 >"], STRING)
     return kv
 
 

@@ -22,7 +22,9 @@ KINDS = {"dspark": "DSpark", "dflash": "DFlash", "dflash2": "DFlash2"}
 PORTED_AWAY = {
     "layout-sizes",
     "legacy-layout",
+    "merges-missing",
     "sinks-name",
+    "token-duplicate",
     "token-embd-alone",
     "vector-type",
     "vocabulary-lists",

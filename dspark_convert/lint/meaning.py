@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.ggufio.values import LazyArray
 from dspark_convert.lint.stages import check_stages
 from dspark_convert.pair.judge import TOLD_TAPS, judge_order
 
@@ -20,12 +21,18 @@ MAX_BLOCK_SIZE = 256
 MAX_HEAD_DIM = 4096
 MAX_HEADS = 4096
 
+#: ``LLAMA_ROPE_SCALING_TYPES`` of llama.cpp's src/llama-model.cpp
+ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
+#: axes of M-RoPE
+SECTIONS = 4
+
 
 def check_meaning(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     yield from _block(draft)
     yield from _taps(draft)
     yield from _heads(draft)
     yield from _numbers(draft)
+    yield from _rope_keys(file)
     if draft.deepseek4 is None:
         yield from _window(draft)
     else:
@@ -76,6 +83,22 @@ def _numbers(draft: Draft) -> Iterator[Finding]:
         yield error("rope-base", "rope.freq_base", message, AGAIN)
 
 
+def _rope_keys(file: GGUFFile) -> Iterator[Finding]:
+    """Keys that llama.cpp's loader reads of every draft."""
+    scaling = file.metadata.get("dflash.rope.scaling.type")
+    if scaling is not None and scaling not in ROPE_SCALINGS:
+        message = (
+            f"the scaling of RoPE is {scaling!r}; llama.cpp knows {', '.join(ROPE_SCALINGS)}, and aborts on others."
+        )
+        yield error("rope-scaling", "dflash.rope.scaling.type", message, AGAIN)
+    sections = file.metadata.get("dflash.rope.dimension_sections")
+    if isinstance(sections, LazyArray) and len(sections) != SECTIONS:
+        message = (
+            f"the list has {len(sections):,} entries; llama.cpp refuses a file with another number than {SECTIONS}."
+        )
+        yield error("rope-sections-count", "dflash.rope.dimension_sections", message, AGAIN)
+
+
 def _window(draft: Draft) -> Iterator[Finding]:
     pattern = draft.sliding_window_pattern
     if draft.sliding_window and not pattern:
@@ -85,8 +108,8 @@ def _window(draft: Draft) -> Iterator[Finding]:
         message = f"the list has {len(pattern)} entries for {draft.n_layer} layers."
         yield error("window-pattern-length", "attention.sliding_window_pattern", message, AGAIN)
     elif pattern and draft.sliding_window and not any(pattern):
-        message = f"no layer uses the sliding window of {draft.sliding_window}."
-        yield warning("window-unused", "attention.sliding_window_pattern", message, AGAIN)
+        message = f"no layer uses the sliding window of {draft.sliding_window}, on which llama.cpp aborts."
+        yield error("window-unused", "attention.sliding_window_pattern", message, AGAIN)
     elif any(pattern) and not draft.sliding_window:
         message = "layers are marked for a sliding window that is not given; llama.cpp lets them see the whole context."
         yield warning("pattern-without-window", "attention.sliding_window", message, AGAIN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, warning
@@ -10,6 +11,7 @@ from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import KV, GGMLType, ValueType
 from dspark_convert.ggufio.values import LazyArray
 from dspark_convert.tokenizer import template
+from dspark_convert.tokenizer.pre import load_table
 from dspark_convert.tokenizer.special import ID_KEYS
 
 #: names of a tokenizer that is none
@@ -49,9 +51,38 @@ def _tokens(file: GGUFFile, draft: Draft, tokens: object) -> Iterator[Finding]:
             count = f"{len(other):,} entries" if isinstance(other, LazyArray) else "no list"
             message = f"it has {count} for {len(tokens):,} tokens; llama.cpp reads past its end."
             yield error("vocabulary-lists", key, message, FROM_TARGET)
-    if model == "gpt2" and "tokenizer.ggml.pre" not in file.metadata:
+    if found := _twice(tokens):
+        message = f"tokens {found[0]} and {found[1]} are both {tokens[found[0]]!r}; llama.cpp aborts on it."
+        yield error("token-duplicate", "tokenizer.ggml.tokens", message, FROM_TARGET)
+    if model == "gpt2":
+        yield from _byte_level(file)
+
+
+def _byte_level(file: GGUFFile) -> Iterator[Finding]:
+    """What llama.cpp needs of a byte-level BPE besides its tokens."""
+    if "tokenizer.ggml.merges" not in file.metadata:
+        message = "the list of merges is not there, without which llama.cpp refuses the file."
+        yield error("merges-missing", "tokenizer.ggml.merges", message, FROM_TARGET)
+    pre = file.metadata.get("tokenizer.ggml.pre")
+    if pre is None:
         message = "the pre-tokenizer is not named, so llama.cpp splits text by a default that hardly fits."
         yield warning("pre-tokenizer-missing", "tokenizer.ggml.pre", message, FROM_TARGET)
+    elif not isinstance(pre, str) or pre not in load_table().llama_cpp_names:
+        message = f"the pre-tokenizer is {pre!r}; llama.cpp refuses a file that names one which it does not know."
+        yield warning("pre-tokenizer-unknown", "tokenizer.ggml.pre", message, FROM_TARGET)
+
+
+def _twice(tokens: LazyArray) -> tuple[int, int] | None:
+    """The first two places of a text that stands there twice; llama.cpp gives empty ones names of their own."""
+    if tokens.item_type is not ValueType.STRING:
+        return None
+    # The texts themselves would take several times the file's size.
+    same = {a for a, b in pairwise(sorted(hash(token) for token in tokens if token)) if a == b}
+    places: dict[str, int] = {}
+    for place, token in enumerate(tokens if same else ()):
+        if hash(token) in same and (first := places.setdefault(token, place)) != place:
+            return first, place
+    return None
 
 
 def _mask(file: GGUFFile, draft: Draft) -> Iterator[Finding]:

@@ -88,6 +88,8 @@ CASES: list[tuple[str, str, Change]] = [
     ("rope-dimensions", "error", put(dflash__rope__dimension_count=(U32, 7))),
     ("norm-epsilon", "error", put(dflash__attention__layer_norm_rms_epsilon=(F32, 0.0))),
     ("rope-base", "error", put(dflash__rope__freq_base=(F32, float("nan")))),
+    ("rope-scaling", "error", put(dflash__rope__scaling__type=(STRING, "su"))),
+    ("rope-sections-count", "error", put(dflash__rope__dimension_sections=(ARRAY, [8, 8], I32))),
     ("window-without-pattern", "error", put(dflash__attention__sliding_window=(U32, 128))),
     (
         "window-pattern-length",
@@ -99,7 +101,7 @@ CASES: list[tuple[str, str, Change]] = [
     ),
     (
         "window-unused",
-        "warning",
+        "error",
         put(
             dflash__attention__sliding_window=(U32, 128),
             dflash__attention__sliding_window_pattern=(ARRAY, [False, False], BOOL),
@@ -165,12 +167,15 @@ CASES: list[tuple[str, str, Change]] = [
         "vocabulary-size",
         "error",
         put(
-            tokenizer__ggml__tokens=(ARRAY, ["a"] * (VOCAB + 4), STRING),
+            tokenizer__ggml__tokens=(ARRAY, [f"<{i}>" for i in range(VOCAB + 4)], STRING),
             tokenizer__ggml__token_type=(ARRAY, [1] * (VOCAB + 4), I32),
         ),
     ),
     ("vocabulary-lists", "error", put(tokenizer__ggml__token_type=(ARRAY, [1], I32))),
+    ("token-duplicate", "error", put(tokenizer__ggml__tokens=(ARRAY, ["a", *map(str, range(78)), "a"], STRING))),
+    ("merges-missing", "error", put(tokenizer__ggml__merges=None)),
     ("pre-tokenizer-missing", "warning", put(tokenizer__ggml__pre=None)),
+    ("pre-tokenizer-unknown", "warning", put(tokenizer__ggml__pre=(STRING, "nonsense"))),
     ("mask-out-of-range", "error", put(tokenizer__ggml__mask_token_id=(U32, VOCAB))),
     ("mask-is-special", "warning", put(tokenizer__ggml__padding_token_id=(U32, 77))),
     ("d2t-type", "error", reduced([0, 1, 2, 3], "F32")),
