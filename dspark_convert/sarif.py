@@ -6,6 +6,7 @@ Written from the standard (OASIS, "Static Analysis Results Interchange Format Ve
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,4 +102,4 @@ def _location(path: Path) -> dict[str, Any]:
 
 def _uri(path: Path) -> str:
     """Relative paths stay relative, as code hosts want them."""
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    return path.as_uri() if path.is_absolute() else quote(os.fsencode(path))

@@ -267,3 +267,8 @@ def test_what_is_no_log_is_not_written_over(bad: Path, tmp_path: Path) -> None:
 def test_relative_paths_stay_relative() -> None:
     log = of_failure(Path("some dir/x.gguf"), "no.", [])
     assert log["runs"][0]["artifacts"][0]["location"]["uri"] == "some%20dir/x.gguf"
+
+
+def test_names_that_are_no_text() -> None:
+    log = of_failure(Path("a\udcff.gguf"), "no.", [])
+    assert log["runs"][0]["artifacts"][0]["location"]["uri"] == "a%FF.gguf"
