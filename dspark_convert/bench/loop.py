@@ -7,9 +7,11 @@ draft's memory. The prompt's own processing is not timed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from time import perf_counter
 from typing import Any
 
+from dspark_convert.errors import InputError
 from dspark_convert.runtime.decode import count_accepted, prefill
 from dspark_convert.runtime.session import Session
 
@@ -43,6 +45,8 @@ def time_drafted(session: Session, prompt: Sequence[int], n_tokens: int, p_min: 
         start = perf_counter()
         block = session.draft_block(tokens[-1], position)
         confidences = None if block.confidences is None else block.confidences.tolist()
+        if confidences and not all(map(isfinite, confidences)):
+            raise InputError("the draft's confidences are not finite; look for NaN or infinities in conf_proj.")
         drafts = block.tokens[: confident(confidences, p_min)]
         drafted = perf_counter()
         wanted = session.decode_target([tokens[-1], *drafts], position).argmax(axis=1).tolist()

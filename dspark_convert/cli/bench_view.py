@@ -25,6 +25,9 @@ from dspark_convert.errors import UsageError
 
 BOLD = "1"
 
+#: files of these kinds begin so, and may be written over
+BEGINNINGS = {"--html": b"<!DOCTYPE html>", "--svg": b"<svg ", "--png": b"\x89PNG"}
+
 
 def show_bench(out: Output, report: BenchReport) -> None:
     """With --quiet only what is wrong, on stderr."""
@@ -96,13 +99,21 @@ def _prose(out: Output, text: str, colour: str = "") -> None:
 
 
 def require_writable(files: Mapping[str, Path | None]) -> None:
-    """Raise UsageError, or EnvironmentFault for PNG, before anything is measured if a picture cannot be written."""
+    """Raise UsageError, or EnvironmentFault for PNG, before anything is measured if a picture cannot be written.
+
+    Nor is a file written over that is none of its kind: it may be the draft.
+    """
     for option, path in files.items():
         if path is None:
             continue
         directory = path.resolve().parent
         if path.is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK):
             raise UsageError(f"{option} {path} cannot be written; name a file in a directory that can.")
+        if path.is_file():
+            with path.open("rb") as stream:
+                start = stream.read(len(BEGINNINGS[option]))
+            if start not in (b"", BEGINNINGS[option]):
+                raise UsageError(f"{option} {path}: the file exists and is another kind of file; choose another name.")
     if files.get("--png"):
         from dspark_convert.bench.picture import require_png
 

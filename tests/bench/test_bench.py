@@ -17,6 +17,7 @@ from dspark_convert.runtime.library import find_library
 from dspark_convert.runtime.precheck import precheck
 from dspark_convert.runtime.validation import memory_limit, read_prompts, validate
 from fixtures import train_pair
+from tests.oracle import Expected
 from tests.runtime.pairs import PairFiles, write_gguf
 from tests.runtime.stage_pairs import make_stage_pair
 from tests.runtime.test_trained_pair import rotate_the_other_way
@@ -149,6 +150,16 @@ def test_files_that_cannot_be_measured(random_pair: PairFiles) -> None:
         bench(random_pair.draft, random_pair.target, max_tokens=100_000)
     with pytest.raises(InputError, match="seconds allowed ran out"):
         bench(random_pair.draft, random_pair.target, timeout=0.01)
+
+
+def test_confidences_that_are_no_numbers(bigram_pair: PairFiles) -> None:
+    def spoil(want: Expected) -> None:
+        kind, shape, data = want.tensors["conf_proj.bias"]
+        want.tensors["conf_proj.bias"] = (kind, shape, b"\x00\x00\xc0\x7f" * (len(data) // 4))
+
+    broken = bigram_pair.broken("nan-confidence", spoil)
+    with pytest.raises(InputError, match="confidences are not finite"):
+        bench(broken, bigram_pair.target, prompts=GIVEN[:1], max_tokens=9)
 
 
 def test_built_in_prompts_come_in_turns_of_kinds() -> None:

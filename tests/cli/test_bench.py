@@ -130,6 +130,7 @@ def test_draft_that_knows_nothing_ends_in_1(random_pair: PairFiles) -> None:
         ("draft", ["--target", "target", "--threads", "0"], 2, "--threads"),
         ("draft", ["--target", "target", "--prompts", "none.txt"], 2, "no prompts file none.txt"),
         ("draft", ["--target", "target", "--html", "nowhere/a.html"], 2, "--html nowhere/a.html cannot be written"),
+        ("draft", ["--target", "target", "--svg", "draft"], 2, "is another kind of file"),
         ("draft", ["--target", "target", "--lib", "nowhere"], 2, "no file or directory nowhere"),
         ("draft", ["--target", "target", "--lib", "draft"], 4, "cannot be loaded as a library"),
         ("draft", ["--target", "target", "--timeout", "1", "--max-tokens", "9000"], 2, "--max-tokens 9000"),
