@@ -163,8 +163,8 @@ def _failed(work: Work, ended: Ended) -> list[str]:
     document = ended.document or {}
     message = document.get("error", {}).get("message") or ended.said or "it said nothing"
     if ended.code == 3:
-        # All of them are wrong in a file that could not be used, but for what is expected.
-        return [*judge_findings(document.get("findings", ()), work.case.check.expected), str(message)]
+        # Where findings are told, the message only counts them.
+        return list(judge_findings(document.get("findings", ()), work.case.check.expected)) or [str(message)]
     if ended.code < 0:
         raise Unable(f"the command was ended by signal {-ended.code}: {message}", 4)
     raise Unable(str(message), ended.code if ended.code in (2, 4) else 4)

@@ -152,11 +152,13 @@ def test_the_hook_runs_and_tells_what_failed(repository: Path) -> None:
 
 
 def test_the_fixture_of_pytest(repository: Path) -> None:
+    page = (ROOT / "docs" / "check.md").read_text("utf-8")
+    (documented,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
     write(
         repository / "test_drafts.py",
         'def test_one(dspark_check):\n    (result,) = dspark_check("CHECKS.toml", "one")\n'
         "    assert result.step('validate').status == 'pass'\n"
-        'def test_all(dspark_check):\n    dspark_check("CHECKS.toml")\n',
+        f"{documented}",
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_drafts.py"],
