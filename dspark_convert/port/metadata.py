@@ -41,11 +41,13 @@ def port_metadata(
     matrices: GGMLType,
     *,
     same_types: bool,
+    all_f32: bool,
 ) -> tuple[KV, ...]:
     """All key/values, in mainline's words.
 
     ``old`` is the metadata, in mainline's words, of the file ``path``. ``same_types``: no tensor's type changes,
-    so that the old file's name for their mixture holds.
+    so that the old file's name for their mixture holds. ``all_f32``: of the matrices; a file of which only most are
+    has no name.
     """
     source = provenance_of(old, path)
     mrope = target.mrope if target is not None else bool(sections_of(old))
@@ -61,8 +63,10 @@ def port_metadata(
     kvs[FILE_TYPE] = u32(FILE_TYPE, FILE_TYPES.get(matrices, FILE_TYPES[GGMLType.F32]))
     if same_types and FILE_TYPE in old:
         kvs[FILE_TYPE] = old.held(FILE_TYPE)
+    if kvs[FILE_TYPE].value == FILE_TYPES[GGMLType.F32] and not all_f32:
+        del kvs[FILE_TYPE]
     order = dict.fromkeys(kv.key for kv in new) | {FILE_TYPE: None}
-    return tuple(kvs[key] for key in order)
+    return tuple(kvs[key] for key in order if key in kvs)
 
 
 def judge_keys(old: Metadata) -> Iterator[Finding]:

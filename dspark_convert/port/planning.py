@@ -16,7 +16,7 @@ from dspark_convert.findings import Finding, error
 from dspark_convert.foreign.keys import judge_dialect
 from dspark_convert.ggufio.dialects import Reading, read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
-from dspark_convert.ggufio.types import KV, MAX_LAYERS
+from dspark_convert.ggufio.types import KV, MAX_LAYERS, GGMLType
 from dspark_convert.options import Options
 from dspark_convert.pair.fit import judge_file, target_names
 from dspark_convert.pair.vocabulary import tokenizer_of
@@ -82,7 +82,10 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
     made = [(each.role, job) for each, job in zip(held, jobs, strict=True)]
     findings += told
     same = all(job.type is each.stored for each, job in zip(held, jobs, strict=True))
-    kvs = port_metadata(old.metadata, file.path, draft, target, tokenizer, main_type(made), same_types=same)
+    all_f32 = all(job.type is GGMLType.F32 for job in jobs if len(job.shape) > 1 and job.shape[1] > 1)
+    kvs = port_metadata(
+        old.metadata, file.path, draft, target, tokenizer, main_type(made), same_types=same, all_f32=all_f32
+    )
     findings += judge_dialect(options.dialect, draft)
     plan = replace(plan, draft=draft, label=label(types, made), metadata=kvs, tensors=tuple(jobs))
     plan = replace(plan, findings=tuple(findings))

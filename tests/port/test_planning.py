@@ -179,6 +179,18 @@ def test_what_was_rounded_may_be_widened(
     assert (loss["max_abs"] == 0) == (outtype == "f32")
 
 
+def test_a_file_of_which_most_is_f32_has_no_type(
+    pair: Pair, convert: Convert, port: Callable[..., Ended], tmp_path: Path
+) -> None:
+    eight = read(of_checkpoint(pair, convert, "q8.gguf", "--outtype", "q8_0"))
+    f32 = oracle.expected(pair.draft, pair.target, "f32")
+    mixed = replace(f32, tensors=f32.tensors | {"fc.weight": eight.tensors["fc.weight"]})
+    for file, stated in ((f32, ("UINT32", 0)), (mixed, None)):
+        ended = port(write_plain(file, tmp_path / "old.gguf"), "--strict")
+        assert ended.code == 0, ended.told
+        assert read(Path("out.gguf")).kv.get("general.file_type") == stated
+
+
 def widened(tensor: tuple[str, tuple[int, ...], bytes]) -> bytes:
     kind, _, data = tensor
     return data if kind == "F32" else (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).tobytes()
