@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -227,6 +228,14 @@ def test_the_hub_refuses(
     assert (ended.code, ended.out) == (code, "")
     assert says in ended.err and len(ended.err.splitlines()) == 1
     assert "hf_x" not in ended.err
+
+
+def test_a_socks_proxy_without_its_package(hub: HubPlace, pair: Pair, convert: Convert) -> None:
+    hub.monkeypatch.setitem(sys.modules, "socksio", None)
+    hub.monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
+    ended = convert(REPO, "--target-model-dir", pair.target)
+    assert (ended.code, ended.out) == (4, "")
+    assert "run `pip install socksio`" in ended.err and len(ended.err.splitlines()) == 1
 
 
 def test_rate_limit_is_waited_for(stocked: HubPlace, pair: Pair, convert: Convert) -> None:

@@ -109,7 +109,7 @@ class RemoteFile:
 
 @contextmanager
 def transport(host: str) -> Iterator[None]:
-    """Turn what httpx raises for a broken connection into Transient."""
+    """Turn what httpx raises for a broken connection into Transient, for an unusable proxy into EnvironmentFault."""
     import httpx2
 
     try:
@@ -118,6 +118,13 @@ def transport(host: str) -> Iterator[None]:
         raise Transient(f"{host} did not answer for {READ_TIMEOUT:g} s") from None
     except (httpx2.NetworkError, httpx2.ProtocolError, httpx2.ProxyError) as fault:
         raise Transient(f"the connection to {host} broke ({str(fault) or type(fault).__name__})") from None
+    except ImportError as fault:
+        if "SOCKS" not in str(fault):
+            raise
+        raise EnvironmentFault(
+            "a SOCKS proxy is set (ALL_PROXY, HTTPS_PROXY or HTTP_PROXY), which needs the package socksio: "
+            "run `pip install socksio`, or set an HTTP proxy."
+        ) from None
     except httpx2.HTTPError as fault:  # too many redirects, another scheme
         raise EnvironmentFault(f"{host} cannot be read: {str(fault).rstrip('.')}.") from None
 
