@@ -48,7 +48,7 @@ def pairs_of(turns: Iterable[Turn], setting: Setting) -> list[tuple[float, bool]
     for turn in turns:
         left = turn.counted
         for entry in turn.rounds[setting]:
-            reached = min(len(entry.drafts), entry.accepted + 1, left)
+            reached = max(0, min(len(entry.drafts), entry.accepted + 1, left))
             for position, confidence in enumerate((entry.confidences or ())[:reached]):
                 found.append((confidence, position < entry.accepted))
             left -= entry.accepted + 1

@@ -71,7 +71,6 @@ def _turn(session: Session, prompt: Sequence[int], max_tokens: int, settings: Se
         session.shape = replace(shape, block_size=n_max if shape.reads_anchor else n_max + 1)
         run = time_drafted(session, prompt, len(plain["tokens"]), p_min)
         drafted.append({"n_max": n_max, "p_min": p_min, **run})
-    session.shape = shape
     return {**plain, "drafted": drafted}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dspark_convert.bench.calibration import Bin, calibrate, pairs_of
@@ -33,6 +35,9 @@ def test_only_proposals_that_were_reached_are_compared() -> None:
         (0.8, False),
         (0.9, False),
     ]
+    # the same rounds, of which the text ends one token into the second
+    ended = replace(turn, tokens=turn.tokens[:7])
+    assert pairs_of([ended], WHOLE) == [(0.9, True), (0.8, True), (0.7, True), (0.6, True), (0.9, True)]
 
 
 def test_table_and_scores_by_hand() -> None:
