@@ -11,6 +11,7 @@ from dspark_convert.errors import InputError, UsageError
 from dspark_convert.findings import Finding
 from dspark_convert.source.checkpoint import read_config, require_directory
 from dspark_convert.source.classify import architectures, names_draft
+from dspark_convert.source.hub_id import meant
 from dspark_convert.source.provenance import Provenance, is_repo, provenance
 from dspark_convert.target_limits import judge_limits
 
@@ -127,7 +128,7 @@ def open_target_gguf(path: Path, sizes: Mapping[str, int] | None = None) -> Targ
     from dspark_convert.ggufio.reader import open_gguf
 
     if not path.is_file():
-        what = "does not exist"
+        what = f"does not exist{meant(path)}"
         if path.is_dir():
             what = "is a directory, expected a GGUF (dspark-convert takes a directory with --target-model-dir)"
         raise UsageError(f"the target {path} {what}.")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.ggufio.types import GGUF_MAGIC
+from dspark_convert.source.hub_id import meant
 
 #: enough for every signature below
 HEAD_BYTES = 64
@@ -65,7 +66,7 @@ def require_gguf(path: Path) -> int:
         with path.open("rb") as stream:
             head = stream.read(HEAD_BYTES)
     except FileNotFoundError:
-        raise UsageError(f"{path} does not exist.") from None
+        raise UsageError(f"{path} does not exist{meant(path)}.") from None
     except OSError as fault:
         raise EnvironmentFault(f"{path} cannot be read: {fault.strerror}.") from fault
     except ValueError:

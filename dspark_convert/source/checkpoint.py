@@ -11,6 +11,7 @@ from typing import Any
 
 from dspark_convert.errors import InputError, UsageError
 from dspark_convert.findings import Finding, error, info, warning
+from dspark_convert.source.hub_id import meant
 from dspark_convert.source.jsonfile import read_object
 from dspark_convert.source.provenance import Provenance, provenance
 from dspark_convert.source.safetensors_header import TensorRef, read_header, read_rows
@@ -56,7 +57,7 @@ def require_directory(path: Path, role: str) -> None:
     if path.is_dir():
         return
     if not path.exists():
-        raise UsageError(f"{role} {path} does not exist.")
+        raise UsageError(f"{role} {path} does not exist{meant(path)}.")
     hint = f"give its directory {path.parent}" if path.suffix == ".safetensors" else "give a directory"
     if path.suffix == ".gguf":
         hint = "give a GGUF of the target with --target-gguf"

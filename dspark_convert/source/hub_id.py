@@ -11,6 +11,9 @@ from dspark_convert.source.provenance import is_repo
 #: of git's rules for names of branches, tags and refs/pr/N what a hub accepts
 _REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 
+#: an address of the hub, as far as the repository's name; a Path has one slash of two
+_ADDRESS = re.compile(r"(?:(?:https?:/+)?(?:huggingface|hf)\.co|hf:)/+([^/?#]+/[^/?#]+)")
+
 
 @dataclass(frozen=True)
 class HubId:
@@ -43,3 +46,13 @@ def parse_hub_id(path: Path) -> HubId | None:
     if at and not _REVISION.fullmatch(revision):
         return None
     return None if path.exists() else HubId(repo, revision or None)
+
+
+def meant(path: Path) -> str:
+    """What to do if ``path``, which does not exist, was meant for something on the hub; empty if it was not."""
+    if address := _ADDRESS.match(str(path)):
+        return f"; a model on the hub is named without its address: {address[1]}"
+    named = parse_hub_file(path)
+    if named is None or named[1] is None:
+        return ""
+    return f" here; a GGUF on the hub has to be downloaded first: hf download {named[0].repo} {named[1]}"

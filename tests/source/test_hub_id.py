@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dspark_convert.source.hub_id import HubId, parse_hub_file, parse_hub_id
+from dspark_convert.source.hub_id import HubId, meant, parse_hub_file, parse_hub_id
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,19 @@ def test_a_file_of_that_name_on_the_disk_counts(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b:x.gguf").touch()
     assert parse_hub_file(Path("a/b:x.gguf")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("https://huggingface.co/org/name", "; a model on the hub is named without its address: org/name"),
+        ("hf.co/org/name/tree/main", "; a model on the hub is named without its address: org/name"),
+        ("hf://org/name", "; a model on the hub is named without its address: org/name"),
+        ("org/name:a.gguf", " here; a GGUF on the hub has to be downloaded first: hf download org/name a.gguf"),
+        ("org/name", ""),
+        ("some/where/else", ""),
+        ("a.gguf", ""),
+    ],
+)
+def test_what_was_meant_by_a_path_that_does_not_exist(text: str, told: str) -> None:
+    assert meant(Path(text)) == told
