@@ -1,0 +1,32 @@
+"""Ctrl-C while a command is still importing: no traceback, exit 130."""
+
+import subprocess
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ["bench", "check", "convert", "inspect", "validate"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_interrupt_during_the_imports_ends_in_one_word(command, tmp_path):
+    (tmp_path / "typer.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom dspark_convert.cli import entry\nentry.{command}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_nothing_is_imported_before_an_interrupt_is_looked_after():
+    code = "import sys; had = set(sys.modules); import dspark_convert.cli.entry; print(*sorted(set(sys.modules) - had))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split() == ["dspark_convert", "dspark_convert.cli", "dspark_convert.cli.entry"]
+
+
+def test_every_installed_command_starts_there():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {f"dspark-{name}": f"dspark_convert.cli.entry:{name}" for name in COMMANDS}
+    assert all(find_spec(f"dspark_convert.cli.{name}") for name in COMMANDS)
