@@ -30,7 +30,7 @@ def run_bench(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
         whole = [(shape.drafts_per_block, 0.0)]
         sweep = [tuple(setting) for setting in job["sweep"]]
         tell("warming up")
-        _turn(session, prompts[0], WARM_UP_TOKENS, [*whole, *sweep])
+        _turn(session, prompts[0], min(WARM_UP_TOKENS, job["max_tokens"]), [*whole, *sweep])
         turns = []
         for text, number, settings in _plan(len(prompts), job["seconds"], whole, sweep):
             tell(text)
