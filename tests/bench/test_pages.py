@@ -97,7 +97,10 @@ def test_svg_is_drawn_to_scale() -> None:
     bars = [bar for bar in charts[0].findall(f"{SVG}rect") if bar.find(f"{SVG}title") is not None]
     heights = [float(bar.attrib["height"]) for bar in bars]
     shares = [report.pair.acceptance.share(position) for position in range(4)]
-    assert [height / heights[0] for height in heights] == pytest.approx([s / shares[0] for s in shares], abs=0.01)
+    axis = next(float(line.attrib["y1"]) for line in charts[0].iter(f"{SVG}line") if line.get("class") == "axis")
+    top = min(float(line.attrib["y1"]) for line in charts[0].iter(f"{SVG}line") if line.get("class") == "grid")
+    assert heights == pytest.approx([share * (axis - top) for share in shares], abs=0.1)
+    assert axis - top == 340 - 60 - 48  # the grid's highest line is 100%
     assert len(charts[0].findall(f"{SVG}polygon")) == 4 + 1  # and the legend's
     for chart in charts:
         for text in chart.findall(f"{SVG}text"):
