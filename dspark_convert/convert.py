@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dspark_convert.errors import UsageError
 from dspark_convert.ggufio.types import GGUF_MAGIC
 from dspark_convert.options import Options
-from dspark_convert.plan import Plan, plan_for_directory, refuse
+from dspark_convert.plan import Plan, plan_for_directory, refuse, require_known
 from dspark_convert.remote import Silent, local_target, plan_for_survey, survey_model
 from dspark_convert.source.checkpoint import read_config, require_directory
 from dspark_convert.specs.load import holds_target
@@ -77,6 +77,8 @@ def prepare(request: Request, *, dry_run: bool = False, sink: Sink | None = None
         request = replace(request, target_dir=request.model)
     _require_named_tokenizer(request)
     if request.target_dir is None and request.target_gguf is None and not dry_run:
+        if survey is None:
+            require_known(request.model)  # to what is no draft a target would be no help
         raise UsageError(
             "the draft has no tokenizer of its own: give its target with --target-model-dir DIR or --target-gguf FILE."
         )

@@ -58,6 +58,11 @@ def plan_for_directory(root: Path, target: Target | None = None, options: Option
     return plan_for_checkpoint(open_checkpoint(root, needs=choose_tensors), target, options)
 
 
+def require_known(root: Path) -> None:
+    """Raise InputError, which says what the checkpoint in ``root`` is instead, unless its family is known."""
+    _match(open_checkpoint(root, needs=choose_tensors), None)
+
+
 def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, options: Options | None = None) -> Plan:
     """Plan the conversion of an opened checkpoint.
 

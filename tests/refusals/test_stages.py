@@ -13,6 +13,7 @@ import pytest
 from dspark_convert.errors import InputError
 from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_directory
+from tests.conftest import Convert
 from tests.stage_layout import Layout, facts, layout, write_config, write_index, write_shards
 
 FLASH = "deepseek_v4_flash_dspark"
@@ -367,3 +368,16 @@ def test_the_targets_tensors_in_a_shard_are_let_be(index: bool, tmp_path: Path) 
     plan = plan_for_directory(root)
     assert plan.errors == ()
     assert len(plan.tensors) == 81
+
+
+@pytest.mark.parametrize("architectures", [None, [], "DeepseekV4ForCausalLM", ["LlamaForCausalLM"]])
+@pytest.mark.parametrize("index", [True, False])
+def test_an_unknown_architecture_is_told_before_a_target_is_asked_for(
+    architectures: Any, index: bool, tmp_path: Path, convert: Convert
+) -> None:
+    root = lay_out(tmp_path / "v4", index=index, architectures=architectures)
+    (root / "tokenizer.json").write_text("{}")
+    ended = convert(root, "-o", "out.gguf")
+    assert ended.code == 3
+    assert "a DeepSeek-V4 checkpoint with DSpark stages in it" in ended.err
+    assert "DeepseekV4ForCausalLM" in ended.err and "tokenizer" not in ended.err
