@@ -41,6 +41,8 @@ WHERE_WIDTH = 200
 
 #: characters of a name or a cell of a table: longer than any in a published file
 CELL_WIDTH = 120
+#: of a cell that is a sentence
+SENTENCE_WIDTH = 1000
 
 #: items of a list that are encoded as one
 JSON_BATCH = 1 << 16
@@ -167,8 +169,14 @@ class Output:
         if not (self.json_wanted or self.quiet):
             print(coloured(sys.stdout, colour, text) if colour else text)
 
-    def table(self, headers: Sequence[str], rows: Sequence[Sequence[Any]], *, right: str = "") -> None:
-        """A table, to stdout; ``right`` names the headers (comma-separated) set flush right."""
+    def table(
+        self, headers: Sequence[str], rows: Sequence[Sequence[Any]], *, right: str = "", limit: int = CELL_WIDTH
+    ) -> None:
+        """A table, to stdout; ``right`` names the headers (comma-separated) set flush right.
+
+        Cells are cut at ``limit`` characters: where they are sentences of this program, not names out of a file,
+        give room for the sentence.
+        """
         if self.json_wanted or self.quiet:
             return
         from rich.table import Table
@@ -180,7 +188,7 @@ class Output:
         for header in headers:
             table.add_column(Text(header), justify="right" if header in numeric else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(abridged(str(cell), CELL_WIDTH)) for cell in row))
+            table.add_row(*(Text(abridged(str(cell), limit)) for cell in row))
         console = self._console()
         with console.capture() as captured:
             console.print(table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dspark_convert.cli.output import Output
+from dspark_convert.cli.output import SENTENCE_WIDTH, Output
 from dspark_convert.cli.phases import phases
 from dspark_convert.cli.runner import VersionFlag, run
 from dspark_convert.findings import error
@@ -123,7 +123,7 @@ def show_report(out: Output, report: ValidationReport) -> None:
         return
     if report.library:
         out.fields([("library", f"{report.library['path']} ({report.library['source']})")])
-    out.table(("check", "status", "found"), [(c.name, c.status, c.detail) for c in report.checks])
+    out.table(("check", "status", "found"), [(c.name, c.status, c.detail) for c in report.checks], limit=SENTENCE_WIDTH)
     if report.acceptance:
         out.human("")
         _show_positions(out, report.acceptance, report.parity)

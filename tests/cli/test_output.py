@@ -11,7 +11,9 @@ import pytest
 
 from dspark_convert.cli.output import Output, coloured, print_findings, wrapped
 from dspark_convert.cli.text import abridged, human_bytes, safe, safe_lines
+from dspark_convert.cli.validate import show_report
 from dspark_convert.findings import error, info, warning
+from dspark_convert.runtime.report import Check, ValidationReport
 
 
 class Terminal(io.StringIO):
@@ -181,3 +183,16 @@ def test_a_field_is_short_whatever_the_file_says(capsys: pytest.CaptureFixture[s
     told = capsys.readouterr().out
     assert len(told) < 1100
     assert told.endswith("at y (1,000,005 characters)\n")
+
+
+def test_a_sentence_in_a_table_is_told_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = "88 blocks are the checkpoint's to within " + "0.025 and " * 30 + "no more."
+    report = ValidationReport({}, (Check("parity", "pass", sentence),))
+    show_report(Output(), report)
+    assert sentence in " ".join(capsys.readouterr().out.split())
+    assert "0 characters)" in _table_of("x" * 500, capsys)  # a name is not
+
+
+def _table_of(cell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    Output().table(["name"], [[cell]])
+    return capsys.readouterr().out
