@@ -35,7 +35,7 @@ def repack(packed: Bytes, scales: Bytes, out: Bytes | None = None) -> Bytes:
     n_blocks = scales.size
     blocks = np.empty(n_blocks, BLOCK) if out is None else out.view(BLOCK)
     blocks["e"] = scales.reshape(-1)
-    blocks["q"] = _halves_apart(packed).view("V16")
+    blocks["q"] = halves_apart(packed, np.uint64).view("V16")
     return blocks.view(np.uint8)
 
 
@@ -99,17 +99,17 @@ def scales(blocks: Bytes) -> Bytes:
     return e
 
 
-def _halves_apart(packed: Bytes) -> Bytes:
-    """The codes of each 16 bytes of ``packed``, in the order that ggml keeps them in.
+def halves_apart(packed: Bytes, word: type[np.unsignedinteger[Any]]) -> Bytes:
+    """The codes of each two words of ``packed`` (n bytes each), in the order that ggml keeps them in.
 
-    Byte j of the 16 has code j in the low nibble and code j + 16 in the high one; flat bytes.
+    Byte j of the 2n has code j in the low nibble and code j + 2n in the high one; flat bytes.
     """
-    words = packed.reshape(-1).view(np.uint64).reshape(-1, 2)
+    words = packed.reshape(-1).view(word).reshape(-1, 2)
     first, second = np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
-    low = np.uint64(0x0F0F0F0F0F0F0F0F)
-    even = (second & low) << np.uint64(4)
+    low = word(0x0F0F0F0F0F0F0F0F & np.iinfo(word).max)
+    even = (second & low) << word(4)
     even |= first & low
-    odd = first >> np.uint64(4)
+    odd = first >> word(4)
     odd &= low
     odd |= second & ~low
     pairs: NDArray[np.uint16] = odd.view(np.uint8).astype("<u2")

@@ -10,7 +10,7 @@ import torch
 from dspark_convert.tensors import nvfp4
 
 
-def by_loops(packed: np.ndarray, scales: np.ndarray) -> np.ndarray:
+def by_loops(packed: np.ndarray, scales: np.ndarray) -> bytes:
     """Of every 64 values the 4 scales, then for each of them 8 bytes of the codes j and j + 8."""
     out = bytearray()
     for row, factors in zip(packed, scales, strict=True):
@@ -20,7 +20,7 @@ def by_loops(packed: np.ndarray, scales: np.ndarray) -> np.ndarray:
             for group in range(start, start + 4):
                 part = codes[16 * group : 16 * group + 16]
                 out += bytes(part[j] | part[j + 8] << 4 for j in range(8))
-    return np.frombuffer(out, np.uint8)
+    return bytes(out)
 
 
 def checkpoint(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -29,9 +29,14 @@ def checkpoint(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 64), (3, 192), (40, 1024)])
-def test_values(rows: int, columns: int) -> None:
+def test_repack_and_back(rows: int, columns: int) -> None:
     packed, scales = checkpoint(rows, columns)
-    blocks = by_loops(packed, scales)
+    blocks = nvfp4.repack(packed, scales)
+    assert blocks.tobytes() == by_loops(packed, scales)
+    out = np.empty_like(blocks)
+    assert np.shares_memory(nvfp4.repack(packed, scales, out), out)
+    np.testing.assert_array_equal(out, blocks)
+
     codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(rows, columns)
     magnitude = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])[codes & 7] * np.where(codes & 8, -1, 1)
     factors = torch.from_numpy(scales).view(torch.float8_e4m3fn).double().numpy()
@@ -44,6 +49,13 @@ def test_values(rows: int, columns: int) -> None:
 def test_every_scale() -> None:
     scales = np.arange(256, dtype=np.uint8).reshape(1, 256)
     packed = np.full((1, 256 * 8), 0x22, np.uint8)  # ones
-    found = nvfp4.dequantize(by_loops(packed, scales))[::16]
+    blocks = nvfp4.repack(packed, scales)
+    np.testing.assert_array_equal(nvfp4.scales(blocks).reshape(-1), np.arange(256) & 0x7F)
+    found = nvfp4.dequantize(blocks)[::16]
     exact = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().abs().numpy()
     np.testing.assert_array_equal(found, exact)  # NaN for 0x7F and 0xFF
+
+
+def test_scales_that_a_gguf_cannot_hold() -> None:
+    assert nvfp4.bad_scales(np.array([0, 1, 0x38, 0x7E, 0x80], np.uint8)) == 0  # -0 is 0
+    assert nvfp4.bad_scales(np.array([0x7F, 0xFF, 0x81, 0xB8, 0xFE], np.uint8)) == 5
