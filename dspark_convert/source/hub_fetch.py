@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-from dspark_convert.source.hub_http import Patience, RemoteFile, Stop, Transient, open_range
-from dspark_convert.source.hub_part import is_complete, open_part
+from dspark_convert.source.hub_http import Changed, Patience, RemoteFile, Stop, Transient, open_range
+from dspark_convert.source.hub_part import forget, is_complete, open_part
 from dspark_convert.source.hub_repo import Repository
 from dspark_convert.source.hub_shards import Shard, cut, requests, rest
 
@@ -51,19 +51,26 @@ def _fetch(
 ) -> None:
     if is_complete(repository.cache, shard):
         return
+    try:
+        _fetch_part(repository, shard, advance, Patience(shard.file, note, stop))
+    except Changed:
+        forget(repository.cache, shard)
+        raise
+
+
+def _fetch_part(repository: Repository, shard: Shard, advance: Callable[[int], None], patience: Patience) -> None:
     file = repository.remote(shard.file)
-    patience = Patience(shard.file, note, stop)
     with open_part(repository.cache, shard) as part:
         left = rest(shard.wanted, part.done)
         for _, end in requests(shard.wanted):
             while left and left[0][0] < end:
-                if stop.is_set():
+                if patience.stop.is_set():
                     raise _Stopped
                 try:
-                    for chunk in _wanted(file, left, end, patience, note):
+                    for chunk in _wanted(file, left, end, patience):
                         part.append(chunk)
                         advance(len(chunk))
-                        if stop.is_set():
+                        if patience.stop.is_set():
                             raise _Stopped
                 except Transient as fault:
                     patience.wait(fault)
@@ -71,14 +78,12 @@ def _fetch(
         part.finish()
 
 
-def _wanted(
-    file: RemoteFile, left: list[tuple[int, int]], end: int, patience: Patience, note: Callable[[str], None]
-) -> Iterator[memoryview]:
+def _wanted(file: RemoteFile, left: list[tuple[int, int]], end: int, patience: Patience) -> Iterator[memoryview]:
     """One answer's share of the ranges ``left``, of which those up to ``end`` are asked for."""
     begin = left[0][0]
     with open_range(file, begin, end, patience.stop) as (position, chunks):
         if position != begin:
-            note(f"{file.name}: the server does not send ranges, so all {file.size:,} bytes of it are read")
+            patience.note(f"{file.name}: the server does not send ranges, so all {file.size:,} bytes of it are read")
         for chunk in chunks:
             spans = left[bisect_right(left, position, key=lambda span: span[1]) :]
             yield from cut(spans, position, chunk)

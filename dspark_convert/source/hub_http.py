@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from dspark_convert.errors import DsparkError, EnvironmentFault, InputError
+from dspark_convert.errors import EnvironmentFault, InputError
 
 #: seconds without a byte after which a connection counts as broken
 READ_TIMEOUT = 30.0
@@ -64,6 +64,10 @@ class Transient(Exception):
         self.seconds = seconds
 
 
+class Changed(InputError):
+    """The file is not the one that the repository lists, or that was read before."""
+
+
 @dataclass
 class Patience:
     """Waits between attempts, and gives up; ``note`` is told of every wait."""
@@ -96,15 +100,17 @@ class Patience:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of the hub at a commit. ``size`` in bytes; ``refused`` raises what a bad status means."""
+    """A file of the hub at a commit. ``size`` in bytes; ``refused`` raises what a bad status means.
+
+    ``tags``: its ETags seen so far, by all who read it: at most one, or it changed under the same name.
+    """
 
     name: str
     url: str
     size: int
     headers: dict[str, str]
     refused: Callable[[str, int, Any], NoReturn]
-    #: ETags seen so far: at most one, or the file changed under the same name
-    tags: set[str] = field(default_factory=set)
+    tags: set[str]
 
 
 @contextmanager
@@ -209,8 +215,8 @@ def _lie(file: RemoteFile, what: str) -> EnvironmentFault:
     )
 
 
-def _changed(file: RemoteFile, how: str) -> DsparkError:
-    return InputError(
+def _changed(file: RemoteFile, how: str) -> Changed:
+    return Changed(
         f"{file.name} is not the file that the repository lists with {file.size} bytes ({how}); "
         "run the command again, and report it to the hub if it stays so."
     )

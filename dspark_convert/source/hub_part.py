@@ -41,6 +41,12 @@ def _paths(cache: Cache, shard: Shard) -> tuple[Path, Path]:
     return cache.parts / f"{shard.name}.part", cache.parts / f"{shard.name}.done"
 
 
+def forget(cache: Cache, shard: Shard) -> None:
+    """Let the next run begin with the shard's header: the file on the hub is another than the one begun with."""
+    for path in (*_paths(cache, shard), cache.heads / shard.file):
+        path.unlink(missing_ok=True)
+
+
 def _starts_with(path: Path, header: bytes) -> bool:
     with contextlib.suppress(OSError), path.open("rb") as file:
         return file.read(len(header)) == header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -31,13 +31,14 @@ MAX_LIST_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Repository:
-    """``files``: name (with its folders) -> bytes. ``offline``: nothing may be fetched."""
+    """``files``: name (with its folders) -> bytes. ``offline``: nothing may be fetched. ``tags``: name -> its ETags."""
 
     id: HubId
     commit: str
     files: dict[str, int]
     cache: Cache
     offline: bool
+    tags: dict[str, set[str]] = field(default_factory=dict)
 
     def remote(self, name: str) -> RemoteFile:
         """The file ``name`` at the commit, with the token in its headers if there is one."""
@@ -55,7 +56,7 @@ class Repository:
         def refused(what: str, status: int, headers: Any) -> NoReturn:
             raise refusal(self.id, what, status, headers)
 
-        return RemoteFile(name, url, self.files[name], headers, refused)
+        return RemoteFile(name, url, self.files[name], headers, refused, self.tags.setdefault(name, set()))
 
 
 def resolve(hub_id: HubId, note: Callable[[str], None]) -> Repository:

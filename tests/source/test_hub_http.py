@@ -120,6 +120,22 @@ def test_lies(
     assert fetched(stocked) == stocked.ours
 
 
+def test_a_file_that_changes_behind_its_header(stocked: HubPlace) -> None:
+    """All answers with tensors agree, and are of another file than the header, of the same size."""
+    other = shard_of({name: noise(ord(name), SIZE) for name in "adcb"})
+
+    def replaced(reply: Reply) -> Reply:
+        stocked.server.files[SHARD] = other
+        return reply
+
+    assert len(other) == len(stocked.server.files[SHARD])
+    stocked.server.bends = {SHARD: [replaced]}
+    with pytest.raises(InputError, match="its ETag is another now"):
+        fetched(stocked)
+    assert not (stocked.snapshot / SHARD).exists()
+    assert fetched(stocked) == stocked.ours
+
+
 @pytest.mark.parametrize("lie", [other_range, too_long, wrong_length, grown, short_whole])
 def test_lies_about_a_small_file(lie: Callable[[Reply], Reply], stocked: HubPlace) -> None:
     stocked.server.files["config.json"] = b'{"architectures": ["A"]}'
