@@ -12,12 +12,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, NoReturn
 
 from dspark_convert.errors import EnvironmentFault, InputError
 
 #: seconds without a byte after which a connection counts as broken
 READ_TIMEOUT = 30.0
+#: bytes a second, on average over SLOW_SECONDS, below which a connection counts as broken too
+MIN_RATE = 1024
+SLOW_SECONDS = 60.0
 #: failures in a row that are borne, and the seconds before the first new attempt (doubled each time)
 MAX_RETRIES = 5
 FIRST_PAUSE = 0.5
@@ -169,7 +173,7 @@ def open_range(file: RemoteFile, begin: int, end: int, stop: Stop) -> Iterator[t
         first, last = (0, file.size) if answer.status_code == 200 else (begin, end)
         _check(file, answer, first, last)
         with stop.watch(answer):
-            yield first, _promised(file, answer.iter_raw(), last - first)
+            yield first, _promised(file, paced(answer.iter_raw(), host), last - first)
 
 
 def _check(file: RemoteFile, answer: Any, start: int, stop: int) -> None:
@@ -195,6 +199,26 @@ def _check(file: RemoteFile, answer: Any, start: int, stop: int) -> None:
         file.tags.add(tag.removeprefix("W/").strip('"'))
     if len(file.tags) > 1:
         raise _changed(file, "its ETag is another now")
+
+
+def paced(chunks: Iterator[bytes], host: str) -> Iterator[bytes]:
+    """``chunks`` as they come from ``host``; raises Transient once they come slower than MIN_RATE.
+
+    The time that is spent on what came does not count.
+    """
+    waited, came = 0.0, 0
+    while True:
+        asked = monotonic()
+        chunk = next(chunks, None)
+        waited += monotonic() - asked
+        if chunk is None:
+            return
+        came += len(chunk)
+        if waited >= SLOW_SECONDS:
+            if came < waited * MIN_RATE:
+                raise Transient(f"{host} sent less than {MIN_RATE} bytes a second for {SLOW_SECONDS:g} s")
+            waited, came = 0.0, 0
+        yield chunk
 
 
 def _promised(file: RemoteFile, chunks: Iterator[bytes], count: int) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ from dspark_convert.source.hub_http import (
     Patience,
     RemoteFile,
     Transient,
+    paced,
     raise_if_transient,
     transport,
 )
@@ -152,7 +153,7 @@ def _listing(hub_id: HubId) -> dict[str, Any]:
                 raise refusal(hub_id, "it", answer.status_code, answer.headers)
             if answer.headers.get("content-encoding", "identity") != "identity":  # unpacked it has any size
                 raise _no_hub()
-            for chunk in answer.iter_raw():
+            for chunk in paced(answer.iter_raw(), constants.ENDPOINT):
                 data += chunk
                 if len(data) > MAX_LIST_BYTES:
                     message = f"{constants.ENDPOINT} lists {hub_id} in more than {MAX_LIST_BYTES} bytes"

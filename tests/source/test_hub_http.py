@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from dspark_convert.errors import DsparkError, EnvironmentFault, InputError
 from dspark_convert.source.hub import materialise
+from dspark_convert.source.hub_http import Transient, paced
 from dspark_convert.source.hub_id import HubId
 from tests.checkpoints import Tensor, read_tensors
 from tests.hub_place import REPO, HubPlace, Told, noise, shard_of, survey
@@ -176,6 +177,42 @@ def test_a_server_that_hangs(stocked: HubPlace) -> None:
     with pytest.raises(EnvironmentFault, match=r"did not answer for 0\.05 s"):
         fetched(stocked)
     released.set()
+
+
+def arriving(stocked: HubPlace, size: int, seconds: float) -> Iterator[bytes]:
+    """1,000 chunks of ``size`` bytes, each ``seconds`` after the one before."""
+    now = [0.0]
+    stocked.monkeypatch.setattr("dspark_convert.source.hub_http.monotonic", lambda: now[0])
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(1000):
+            now[0] += seconds
+            yield bytes(size)
+
+    return paced(chunks(), "the host")
+
+
+def test_a_trickle_ends_after_a_minute(stocked: HubPlace) -> None:
+    with pytest.raises(Transient, match="the host sent less than 1024 bytes a second for 60 s"):
+        list(arriving(stocked, 1, 0.3))
+    assert len(list(arriving(stocked, 320, 0.3))) == 1000  # 1,067 bytes a second
+    with pytest.raises(Transient):
+        list(arriving(stocked, 300, 0.3))
+    assert len(list(arriving(stocked, 1, 0.05))) == 1000  # slow as well, but through in 50 s
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_server_that_trickles(late: bool, stocked: HubPlace) -> None:
+    """From the list of files on, or once the tensors are fetched."""
+    told = Told()
+    found = survey(HubId(REPO), lambda _config, _names: ["b", "d"], told) if late else None
+    with stocked.monkeypatch.context() as patch:
+        patch.setattr("dspark_convert.source.hub_http.SLOW_SECONDS", 0.0)
+        patch.setattr("dspark_convert.source.hub_http.MIN_RATE", 10**15)
+        with pytest.raises(EnvironmentFault, match=r"cannot be fetched: .* bytes a second .* goes on where"):
+            materialise(found, told) if found is not None else fetched(stocked)
+    assert len(stocked.waits) == 5
+    assert fetched(stocked) == stocked.ours
 
 
 def test_redirects_without_end(stocked: HubPlace) -> None:
