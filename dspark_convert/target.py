@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ def open_target_directory(root: Path) -> Target:
     return Target(
         path=root,
         is_gguf=False,
-        architecture=str(whole.get("model_type") or architecture),
+        architecture=str(whole.get("model_type") or _model_type(architecture)),
         provenance=provenance(root, whole),
         hidden_size=_size(config.get("hidden_size")),
         n_layer=_size(config.get("num_hidden_layers")),
@@ -106,6 +107,12 @@ def open_target_directory(root: Path) -> Target:
         rope_scaling=_scaling(rope),
         hyper_connections=_size(config.get("hc_mult")),
     )
+
+
+def _model_type(architecture: str) -> str:
+    """What a config without a model_type would most likely say, after the name of its class."""
+    named = re.fullmatch(r"(\w+)For(CausalLM|ConditionalGeneration)", architecture)
+    return named[1].lower() if named else architecture
 
 
 def _method(config: Mapping[str, Any]) -> str | None:

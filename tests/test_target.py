@@ -56,6 +56,16 @@ def test_text_model_inside_a_larger_one(tmp_path: Path) -> None:
     assert target.tied is False
 
 
+@pytest.mark.parametrize(
+    ("named", "means"),
+    [("DeepseekV4ForCausalLM", "deepseekv4"), ("Qwen3ForCausalLM", "qwen3"), ("Some", "Some")],
+)
+def test_without_a_model_type_the_class_tells(named: str, means: str, tmp_path: Path) -> None:
+    target = opened(tmp_path / "t", {"architectures": [named]})
+    assert target.architecture == means
+    assert is_tappable(target.architecture) is (means != "Some")
+
+
 @pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "vocab_size"])
 @pytest.mark.parametrize("value", [0, -1, "128", 1.5, True, None, [1]])
 def test_sizes_that_are_none_are_not_known(key: str, value: Any, tmp_path: Path) -> None:

@@ -62,8 +62,10 @@ def _place(
             sources = tuple(source.replace("{expert}", str(i)) for i in range(stacked))
         wanted = bool(evaluate(rule.when, known, shapes))
     except FormulaError:
-        sources = tuple(name.replace("{expert}", "0") for name in sources)
-        wanted = source in shapes
+        if rule.stack:  # their number is bad: those that are there
+            named = (source.replace("{expert}", str(i)) for i in range(MAX_EXPERTS))
+            sources = tuple(name for name in named if name in shapes) or (source.replace("{expert}", "0"),)
+        wanted = sources[0] in shapes
     try:
         shape = tuple(evaluate(axis, known, shapes) for axis in rule.shape)
         columns = evaluate(rule.gguf_columns, known, shapes) if rule.gguf_columns else shape[-1]
