@@ -118,7 +118,7 @@ def test_sigkill_at_random_moments(killer: Killer) -> None:
     generator = random.Random(7)
     whole = killer.duration()
     kills = left = 0
-    while kills < (15 if killer.split else 25):
+    while kills < (15 if killer.split else 50):
         if os.WIFSIGNALED(killer.run(signal.SIGKILL, delay=generator.uniform(0, whole))):
             kills += 1
             killer.check()
