@@ -17,6 +17,7 @@ from typing import Any
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
 from dspark_convert.source.jsonfile import disguised, is_special, parse_object
+from dspark_convert.words import shown
 
 #: the safetensors library's own limit
 MAX_HEADER_BYTES = 100_000_000
@@ -118,17 +119,17 @@ def _ref(path: Path, name: str, entry: Any, base: int) -> TensorRef:
         raise ValueError("it is no object")
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        raise ValueError(f"dtype {dtype!r} is unknown")
+        raise ValueError(f"dtype {shown(dtype)} is unknown")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError(f"shape {shape!r} is no list of sizes")
+        raise ValueError(f"shape {shown(shape)} is no list of sizes")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int for n in offsets):
-        raise ValueError(f"data_offsets {offsets!r} are no pair of byte positions")
+        raise ValueError(f"data_offsets {shown(offsets)} are no pair of byte positions")
     begin, end = offsets
     if not 0 <= begin <= end:
-        raise ValueError(f"data_offsets {offsets!r} run backwards")
+        raise ValueError(f"data_offsets {shown(offsets)} run backwards")
     bits = prod(shape) * DTYPE_BITS[dtype]
     if bits % 8 or end - begin != bits // 8:
-        raise ValueError(f"{dtype} {shape} needs {bits / 8:g} bytes, data_offsets give {end - begin}")
+        raise ValueError(f"{dtype} {shown(shape)} needs {bits / 8:g} bytes, data_offsets give {end - begin}")
     return TensorRef(name, path, dtype, tuple(shape), base + begin, end - begin)
 
 

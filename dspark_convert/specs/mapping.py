@@ -17,6 +17,7 @@ from dspark_convert.specs.missing import NAMED, Missing, name_some, tell_missing
 from dspark_convert.specs.places import Place, expand
 from dspark_convert.specs.policy import Types
 from dspark_convert.specs.scales import ENCODINGS, partner, read_source
+from dspark_convert.words import shown
 
 #: dtypes that are numbers as they stand
 FLOAT_DTYPES = ("BF16", "F16", "F32", "F64")
@@ -118,7 +119,7 @@ def _shape(place: Place, name: str, ref: TensorRef, spec: Spec) -> list[Finding]
     if place.shape is None or shape == place.shape:
         return []
     formula = ", ".join(place.rule.shape)
-    message = f"{name} has shape {list(shape)}, but the config makes it [{formula}] = {list(place.shape)}."
+    message = f"{name} has shape {shown(list(shape))}, but the config makes it [{formula}] = {list(place.shape)}."
     return [error("tensor-shape", name, message, "correct the config, or fetch the tensor's file again")]
 
 
@@ -152,7 +153,7 @@ def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], fetched: bool) -> list
             unknown.append(name)
     named, more = name_some(unknown)
     for name in named:
-        message = f"{name} {list(rest[name].shape)} is not known to the {spec.title} spec."
+        message = f"{name} {shown(list(rest[name].shape))} is not known to the {spec.title} spec."
         findings.append(error("tensor-unknown", name, message, "if it may be left out, remove it from the checkpoint"))
     if more:
         message = f"{len(more)} further tensors are unknown, {more[-1]} among them."

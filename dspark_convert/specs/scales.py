@@ -13,6 +13,7 @@ from dspark_convert.findings import Finding, error
 from dspark_convert.jobs import Encoding, Source
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.specs.load import Scales
+from dspark_convert.words import shown
 
 #: dtype of codes -> how they are read
 ENCODINGS: dict[str, Encoding] = {"F8_E4M3": "fp8", "I8": "fp4", "U8": "fp4"}
@@ -49,7 +50,7 @@ def read_source(
         message = f"{held.name}, the scale of {ref.name}, is {held.dtype}, expected F8_E8M0."
         return error("tensor-scale", held.name, message, "convert the checkpoint as it was published")
     if len(ref.shape) != 2 or 0 in ref.shape:
-        message = f"{ref.name} has shape {list(ref.shape)}, but {ref.dtype} is read of matrices alone."
+        message = f"{ref.name} has shape {shown(list(ref.shape))}, but {ref.dtype} is read of matrices alone."
         return error("tensor-scale", ref.name, message, "fetch its file again")
     if encoding == "fp4":
         return _fp4(ref, held)
@@ -83,6 +84,6 @@ def _fp8(ref: TensorRef, held: TensorRef, block: list[int] | None) -> Source | F
 
 
 def _unfit(ref: TensorRef, held: TensorRef, expected: str) -> Finding:
-    scaled = f"{ref.name} {list(ref.shape)}"
-    message = f"{held.name}, the scale of {scaled}, has shape {list(held.shape)}, expected {expected}."
+    scaled = f"{ref.name} {shown(list(ref.shape))}"
+    message = f"{held.name}, the scale of {scaled}, has shape {shown(list(held.shape))}, expected {expected}."
     return error("tensor-scale", held.name, message, "fetch both from one revision")

@@ -220,6 +220,20 @@ CASES = [
         ("[129280, 256]",),
     ),
     Case(
+        "experts without a number",
+        (),
+        (("config-value", "config.json: n_routed_experts"),),
+        (),
+        (("n_routed_experts", "two"),),
+    ),
+    Case(
+        "more layers than can be written down",
+        (),
+        (("config-value", "config.json: num_hidden_layers"),),
+        ("expected an integer from 0 to 4096",),
+        (("num_hidden_layers", 2**63),),
+    ),
+    Case(
         "a tile of one number",
         (),
         (("config-value", "config.json: quantization_config.weight_block_size"),),
@@ -381,3 +395,13 @@ def test_an_unknown_architecture_is_told_before_a_target_is_asked_for(
     assert ended.code == 3
     assert "a DeepSeek-V4 checkpoint with DSpark stages in it" in ended.err
     assert "DeepseekV4ForCausalLM" in ended.err and "tokenizer" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "name", [f"{WKV}.weight", f"{EXPERT}.weight", f"{WKV}.scale", "mtp.0.main_norm.weight", "mtp.0.x"]
+)
+def test_of_a_shape_without_end_the_beginning_is_told(name: str, tmp_path: Path) -> None:
+    dtype = {"scale": "F8_E8M0", "x": "BF16"}.get(name.rsplit(".", 1)[1], "I8" if "experts" in name else "BF16")
+    plan = plan_for_directory(lay_out(tmp_path, put(name, dtype, *[1] * 10_000)))
+    assert name in [f.where for f in plan.errors]
+    assert max(len(f.message) for f in plan.errors) < 400
