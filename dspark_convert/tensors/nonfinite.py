@@ -110,7 +110,7 @@ class NonFinite:
                         seen.ref.name,
                         f"{seen.ref.path}: {seen.non_finite.count} of {total} values are NaN or infinite, the first "
                         f"({seen.non_finite.value}) at flat index {seen.non_finite.first}.",
-                        "the checkpoint is damaged: fetch it again, or ask its author for a sound one",
+                        "the file is damaged: fetch it again, or ask its author for a sound one",
                     )
                 )
             if seen.overflow.count:

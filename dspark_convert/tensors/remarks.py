@@ -44,7 +44,7 @@ class Remarks:
                 ref = source.values
                 if len(job.shape) > 1 and (number, index) not in self._valued:
                     message = f"{ref.path}: all values are zero."
-                    found.append(warning("all-zero", ref.name, message, "the checkpoint is damaged: fetch it again"))
+                    found.append(warning("all-zero", ref.name, message, "the file is damaged: fetch it again"))
                 if inexact := self._inexact.get((number, index)):
                     message = (
                         f"{ref.path}: {inexact} of {prod(source.shape)} values are too small for BF16 and were rounded."

@@ -85,6 +85,7 @@ def test_a_bad_scale_is_told_whatever_becomes_of_it(tmp_path: Path, bad: float, 
     read(job_of(source, GGMLType[target]), 1, check)
     (finding,) = check.findings()
     assert finding.rule == "non-finite-values"
+    assert "the file is damaged" in finding.fix
     assert "32 of 512 values" in finding.message
     assert "flat index 288" in finding.message
 
