@@ -58,6 +58,7 @@ def run(command: Callable[..., Any], prog: str, args: Sequence[str] | None = Non
     """
     arguments = list(sys.argv[1:] if args is None else args)
     _open_standard_streams()
+    _drop_empty_variables()
     # A terminal or locale that cannot show a character gets an escape, not a UnicodeEncodeError.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -76,6 +77,13 @@ def run(command: Callable[..., Any], prog: str, args: Sequence[str] | None = Non
     if code == EXIT_INTERRUPTED:
         print("interrupted", file=sys.stderr)
     sys.exit(code)
+
+
+def _drop_empty_variables() -> None:
+    """Empty is unset: huggingface_hub would put its cache into the working directory, and look for a token there."""
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "HF_ENDPOINT", "XDG_CACHE_HOME"):
+        if not os.environ.get(name, "set"):
+            del os.environ[name]
 
 
 def _give_up(stream: IO[str]) -> None:
