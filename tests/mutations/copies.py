@@ -21,6 +21,9 @@ class Value(NamedTuple):
     item: GGUFValueType | None = None
 
 
+#: never below Q8_0, as ``dspark-convert`` writes them too
+HEADS = ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "token_embd.weight", "output.weight")
+
 #: makes the blocks of a type of float32 values [rows, columns]: bytes [rows, bytes a row]
 Pack = Callable[[NDArray[Any], gguf.GGMLQuantizationType], NDArray[Any]]
 
@@ -45,7 +48,7 @@ class Copy:
         self.kv[key] = self.kv[key]._replace(value=value)
 
     def write(self, path: Path, outtype: str = "F32", pack: Pack = gguf.quants.quantize) -> Path:
-        """Matrices are written as ``outtype``, rounded by ``pack``: by the gguf package itself if not told."""
+        """Matrices are written as ``outtype``, rounded by ``pack``: by the gguf package itself if not told; Q4_0 spares heads."""
         writer = gguf.GGUFWriter(path, self.kv["general.architecture"].value)
         for key, entry in self.kv.items():
             if key != "general.architecture":
@@ -56,7 +59,7 @@ class Copy:
             elif tensor.ndim == 1 or outtype == "F32":
                 writer.add_tensor(name, np.ascontiguousarray(tensor))
             else:
-                kind = gguf.GGMLQuantizationType[outtype]
+                kind = gguf.GGMLQuantizationType["Q8_0" if outtype == "Q4_0" and name in HEADS else outtype]
                 writer.add_tensor(name, pack(tensor, kind), raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

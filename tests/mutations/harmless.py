@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gguf import GGUFValueType as Type
+from gguf import TokenType
 
 from tests.mutations.copies import Copy, Mutant, Value
-from tests.mutations.metadata import add, only, without
+from tests.mutations.metadata import TOKENS, add, only, without
 
 
 def harmless() -> Iterator[Mutant]:
@@ -33,11 +34,19 @@ def harmless() -> Iterator[Mutant]:
     yield Mutant("token types missing", without("tokenizer.ggml.token_type"))
     yield Mutant("no token is special", only("tokenizer.ggml.token_type", [1] * 1024))
     yield Mutant("every token is special", only("tokenizer.ggml.token_type", [3] * 1024))
+    yield Mutant("two unused tokens swapped", unused_swapped)
     yield Mutant("no chat template", without("tokenizer.chat_template"))
     yield Mutant("another name", only("general.name", "Another"))
     yield Mutant("tensors in another order", reversed_order)
     yield Mutant("keys in another order", reversed_keys)
     yield Mutant("an unknown key of someone else", someone_elses)
+
+
+def unused_swapped(file: Copy) -> None:
+    """The target's padding, which no text becomes."""
+    assert file.kv["tokenizer.ggml.token_type"].value[-2:] == [TokenType.UNUSED] * 2
+    tokens = list(file.kv[TOKENS].value)
+    file.set(TOKENS, [*tokens[:-2], tokens[-1], tokens[-2]])
 
 
 def reversed_order(file: Copy) -> None:

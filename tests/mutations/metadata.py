@@ -232,7 +232,7 @@ def tokenizer() -> Iterator[Mutant]:
 
     yield Mutant("tokens shifted by one", tokens(lambda t: t[1:] + t[:1]))
     yield Mutant("two tokens swapped", tokens(lambda t: [*t[:300], t[301], t[300], *t[302:]]))
-    yield Mutant("the last tokens swapped", tokens(lambda t: [*t[:-2], t[-1], t[-2]]))
+    yield Mutant("the last used tokens swapped", tokens(lambda t: [*t[:999], t[1000], t[999], *t[1001:]]))
     yield Mutant("one token less", tokens(lambda t: t[:-1]))
     yield Mutant("one token more", tokens(lambda t: [*t, "more"]))
     yield Mutant("tokens missing", without(TOKENS))

@@ -56,8 +56,6 @@ ROUNDED = {
 #: of these, what is less than rounding to 4 bits does to the same tensor
 BELOW_4_BITS = {
     "fc.weight x1.01",
-    "markov_w2.weight rounded to an eighth",
-    "conf_proj.weight x1.01",
     "blk.0.attn_v.weight x1.01",
 }
 
