@@ -13,6 +13,7 @@ from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY, first_of, set_of
 from dspark_convert.ggufio.types import ValueType
+from dspark_convert.open_files import require_open_files
 from dspark_convert.words import listed
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def find_parts(file: GGUFFile, sizes: Mapping[str, int] | None = None) -> tuple[
     """The parts behind the first one, open, and what is wrong with the set; both empty for a whole file.
 
     ``sizes`` as in ``open_gguf``.
-    Raises InputError if ``file`` is not the first part, or another one cannot be read.
+    Raises InputError if ``file`` is not the first part, or another one cannot be read; EnvironmentFault if not all
+    can be open at the same time.
     """
     from dspark_convert.ggufio.reader import GGUFFile
 
@@ -48,6 +50,7 @@ def find_parts(file: GGUFFile, sizes: Mapping[str, int] | None = None) -> tuple[
     if missing:
         message = f"{len(missing)} of its {count} parts are missing: {listed(missing, TOLD_NAMES)}."
         found.append(error(RULE, COUNT_KEY, message, "put all parts into one directory"))
+    require_open_files(str(file.path), count - len(missing), "merge its parts (llama-gguf-split --merge)")
     absent = set(missing)  # of up to 65,534 parts
     parts: list[GGUFFile] = []
     try:

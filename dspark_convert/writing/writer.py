@@ -20,6 +20,7 @@ from dspark_convert.findings import Finding, info
 from dspark_convert.ggufio.split import Part, lay_out, other_sets
 from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import TensorJob
+from dspark_convert.open_files import require_open_files
 from dspark_convert.tensors.losses import Loss
 from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.writing.engine import Filled, fill
@@ -128,6 +129,8 @@ def write(
     _check_space(path, total)
     partials = [Partial(path) for _ in parts]
     sidecars = [Partial(path) for _ in parts if hashing.sidecar]
+    if len(parts) > 1:
+        require_open_files(str(path), len(partials) + len(sidecars), "give a larger --split-max-size")
     check = NonFinite()
     files = []
     zero: list[Finding] = []
