@@ -51,7 +51,7 @@ def pair_file(inspection: Inspection, target: Target | None) -> tuple[Inspection
     draft, metadata = inspection.draft, inspection.metadata
     wanted = tokenizer_of_target(target)
     found = judge_file(draft, metadata, target, wanted) if draft is not None else []
-    fit = compare(draft, metadata, target, found, tokenizer_of(metadata), wanted)
+    fit = compare(draft, metadata, target, found, tokenizer_of(metadata), wanted, broken=bool(inspection.errors))
     return replace(inspection, findings=(*inspection.findings, *found)), fit
 
 
@@ -71,7 +71,9 @@ def pair_plan(path: Path, plan: Plan, target: Target | None, root: Path) -> tupl
         found += judge_tokens(own, wanted, target)
         found += judge_remarks(draft, None, target, wanted, names)
     on_pair = [*(finding for finding in inspection.findings if finding.rule in PAIR_RULES), *found]
-    fit = compare(draft, inspection.metadata, target, on_pair, own, wanted, "(the target's)")
+    # A target without a tokenizer is no fault of the draft.
+    broken = any(finding.rule not in (*PAIR_RULES, "tokenizer") for finding in inspection.errors)
+    fit = compare(draft, inspection.metadata, target, on_pair, own, wanted, "(the target's)", broken)
     return replace(inspection, findings=(*inspection.findings, *found)), fit
 
 

@@ -134,7 +134,7 @@ def test_faults_of_the_hub_are_one_sentence(hub: HubPlace, inspect: Convert, tmp
 
 def test_a_draft_and_a_target_on_the_hub(hub: HubPlace, inspect: Convert, tmp_path: Path) -> None:
     hub.server.files = {
-        "dspark-tiny.gguf": with_weights(fitting_draft(), tmp_path / "x.gguf"),
+        "dspark-tiny.gguf": fitting_draft().write(tmp_path / "x.gguf").read_bytes(),
         "Tiny-Q8_0.gguf": TargetFile().write(tmp_path / "y.gguf").read_bytes(),
     }
     ended = inspect(f"{REPO}:dspark-tiny.gguf", "--target", f"{REPO}:Tiny-Q8_0.gguf", "--json")

@@ -11,6 +11,7 @@ COLOURS: dict[Verdict, str] = {
     "fits": "1;32",
     "fits with remarks": "1;33",
     "does not fit": "1;31",
+    "cannot be run": "1;31",
     "cannot be judged": "1;31",
 }
 
@@ -21,6 +22,7 @@ def show_fit(out: Output, fit: Fit) -> None:
         "fits": f"The draft fits {target}.",
         "fits with remarks": f"The draft fits {target}, with remarks.",
         "does not fit": f"The draft does not fit {target}.",
+        "cannot be run": f"The draft cannot be run with {target} as it is: see the errors below.",
         "cannot be judged": f"Whether the draft fits {target} cannot be judged: its meaning cannot be read.",
     }
     out.line(sentences[fit.verdict], COLOURS[fit.verdict])

@@ -131,7 +131,8 @@ def _look(
             inspection = inspect_file(path, beside, deep=deep, advance=advance)
     except InputError as fault:
         raise InputError(str(fault), findings=(*told, *fault.findings)) from fault
-    return (*pair_file(replace(inspection, findings=(*told, *inspection.findings)), opened), verdicts)
+    inspection, fit = pair_file(inspection, opened)
+    return replace(inspection, findings=(*told, *inspection.findings)), fit, verdicts
 
 
 def _compare(out: Output, path: Path, sha256: str | None) -> list[Verdict]:

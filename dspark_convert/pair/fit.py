@@ -16,7 +16,7 @@ from dspark_convert.target import Target
 from dspark_convert.tokenizer.vocabulary import TokenType
 from dspark_convert.words import shown
 
-Verdict = Literal["fits", "fits with remarks", "does not fit", "cannot be judged"]
+Verdict = Literal["fits", "fits with remarks", "does not fit", "cannot be run", "cannot be judged"]
 Mark = Literal["ok", "note", "remark", "misfit", "unknown"]
 
 MARKS: dict[str, Mark] = {"error": "misfit", "warning": "remark", "info": "note"}
@@ -99,9 +99,10 @@ def compare(
     own: Tokenizer | None,
     wanted: Tokenizer | None,
     lacks: str = "?",
+    broken: bool = False,
 ) -> Fit:
-    """The comparison as a table; ``findings`` are all on the pair, ``own`` is the draft's tokenizer, and ``lacks``
-    what stands in the table where it has none."""
+    """The comparison as a table; ``findings`` are all on the pair, ``own`` is the draft's tokenizer, ``lacks``
+    what stands in the table where it has none, and ``broken`` whether the draft itself has errors."""
     if draft is None:
         return Fit(target.label or str(target.path), "cannot be judged", (), tuple(findings))
     fields = []
@@ -114,6 +115,8 @@ def compare(
     verdict: Verdict = "fits"
     if "error" in severities:
         verdict = "does not fit"
+    elif broken:
+        verdict = "cannot be run"
     elif "warning" in severities:
         verdict = "fits with remarks"
     return Fit(target.label or str(target.path), verdict, tuple(fields), tuple(findings))

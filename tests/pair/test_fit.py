@@ -242,6 +242,30 @@ def test_a_draft_that_cannot_be_read(tmp_path: Path) -> None:
     assert (fit.verdict, fit.fits, fit.fields) == ("cannot be judged", False, ())
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        kv("draft", "dflash.attention.layer_norm_rms_epsilon", F32, 0.5),
+        kv("draft", "dflash.rope.dimension_count", U32, 7),
+        lambda draft, _target: draft.tensors.update({"fc.weight": ("F32", (HIDDEN, HIDDEN))}),
+    ],
+    ids=["norm-epsilon", "rope-dimensions", "shape"],
+)
+def test_a_draft_that_cannot_be_run(tmp_path: Path, change: Change) -> None:
+    fit, found = judged(tmp_path, change)
+    assert (fit.verdict, fit.fits, found) == ("cannot be run", False, [])
+    assert marks(fit) == {}
+
+
+def test_a_truncated_draft_cannot_be_run(tmp_path: Path) -> None:
+    draft = fitting_draft().write(tmp_path / "draft.gguf")
+    draft.write_bytes(draft.read_bytes()[:-100])
+    target = open_target(TargetFile().write(tmp_path / "target.gguf"), Silent())
+    _, fit = pair_file(inspect_file(draft), target)
+    assert fit is not None
+    assert fit.verdict == "cannot be run"
+
+
 def test_odd_values_do_no_harm(tmp_path: Path) -> None:
     def change(draft: DraftFile, target: TargetFile) -> None:
         target.kv["tokenizer.ggml.token_type"] = (STRING, "x", None)
