@@ -21,6 +21,7 @@ import dspark_convert
 from dspark_convert import __version__
 from dspark_convert.check.checks import Case
 from dspark_convert.check.results import Result, from_json
+from dspark_convert.ggufio.split import named_set
 
 WHOLE = 64 * 2**20
 EDGE = 4 * 2**20
@@ -56,11 +57,14 @@ class Cache:
             return None
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
-    def load(self, key: str) -> Result | None:
+    def load(self, key: str, case: Case) -> Result | None:
+        """None if there is no entry, or one that does not say that every step of ``case`` passed."""
         try:
-            return from_json(json.loads((self.directory / f"{key}.json").read_text("utf-8")))
-        except (OSError, ValueError, KeyError, TypeError):
+            result = from_json(json.loads((self.directory / f"{key}.json").read_text("utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
+        passed = {(step.step, step.status) for step in result.steps} == {(step, "pass") for step in case.check.steps}
+        return result if passed and (result.name, result.outtype) == (case.check.name, case.outtype) else None
 
     def store(self, key: str, result: Result) -> None:
         if result.status != "pass":
@@ -82,9 +86,10 @@ class Cache:
         return [str(library.path), library.source, self._file(library.path)]
 
     def _tree(self, path: Path, *, code: bool = False) -> str:
-        """Of a file, or of all files in a directory; in one of models the GGUFs are earlier outputs."""
+        """Of a file, with the other parts of its split set, or of all files in a directory; in one of models the GGUFs
+        are earlier outputs."""
         if path.is_file():
-            return self._file(path)
+            return _hash(self._file(part) for part in named_set(path))
         files = _code(path) if code else (file for file in path.iterdir() if file.suffix != ".gguf" and file.is_file())
         return _hash(f"{file.relative_to(path)} {self._file(file)}" for file in sorted(files))
 

@@ -70,7 +70,8 @@ def read_plan(path: Path) -> dict[str, Any]:
         if document["schema"] != SCHEMA:
             raise InputError(f"{path} has the schema {shown(document['schema'])}, not {SCHEMA}: write it anew.")
         _side(path, document)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
+        _origins(document)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as fault:
         raise InputError(f"{path} is no golden plan ({type(fault).__name__}: {fault}); write it anew.") from fault
     assert isinstance(document, dict)  # noqa: S101 - it has members
     return document
@@ -86,7 +87,7 @@ def differences(path: Path, found: Mapping[str, Any]) -> list[str]:
         told.append(
             _change(tensor.name, *(None if s is None else f"{s.type} {list(s.shape)}" for s in (tensor.a, tensor.b)))
         )
-    ours, theirs = ({t["name"]: t["from"] for t in document["tensors"]} for document in (golden, found))
+    ours, theirs = _origins(golden), _origins(found)
     told += [
         _change(f"{name} is made from", ours[name], theirs[name])
         for name in ours
@@ -181,6 +182,10 @@ def _side(path: Path, document: Mapping[str, Any]) -> Side:
             for key, e in document["metadata"].items()
         },
     )
+
+
+def _origins(document: Mapping[str, Any]) -> dict[str, str]:
+    return {tensor["name"]: tensor["from"] for tensor in document["tensors"]}
 
 
 def _compared(entry: Mapping[str, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 #: keys, and positions in lists of tables
@@ -13,6 +14,35 @@ Place = Sequence[str | int]
 def line_of(text: str, place: Place) -> int:
     """The line (from 1) on which the statement begins that makes ``place``; 1 if nothing in ``text`` does."""
     lines = text.split("\n")
+    starts = _checks(text)
+    if place[0] == "check" and len(place) > 1 and isinstance(place[1], int) and place[1] < len(starts):
+        # Only that check's lines: a file of many would be parsed over and over.
+        first, end = starts[place[1]], [*starts, len(lines)][place[1] + 1]
+        return first + _line_of(lines[first:end], ("check", 0, *place[2:]))
+    return _line_of(lines, place)
+
+
+@lru_cache(maxsize=1)
+def _checks(text: str) -> Sequence[int]:
+    """Where each [[check]] begins (lines from 0); one inside a text of several lines is none."""
+    lines = text.split("\n")
+    starts: list[int] = []
+    begin = 0
+    for at in (at for at, line in enumerate(lines) if line.lstrip().startswith("[[")):
+        if _toml(lines[at : at + 1]) == {"check": [{}]} and _toml(lines[begin:at]) is not None:
+            starts.append(at)
+            begin = at
+    return starts
+
+
+def _toml(lines: Sequence[str]) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _line_of(lines: Sequence[str], place: Place) -> int:
     low, high = 0, len(lines)
     while high - low > 1:  # the first ``low`` lines lack it, the first ``high`` have it
         middle = (low + high) // 2
@@ -27,10 +57,9 @@ def line_of(text: str, place: Place) -> int:
 def _parsed(lines: Sequence[str], count: int) -> tuple[dict[str, Any], int]:
     """The longest part of the first ``count`` lines that is TOML, and how many lines that is."""
     while count:
-        try:
-            return tomllib.loads("\n".join(lines[:count])), count
-        except tomllib.TOMLDecodeError:
-            count -= 1
+        if (document := _toml(lines[:count])) is not None:
+            return document, count
+        count -= 1
     return {}, 0
 
 

@@ -49,6 +49,8 @@ def read_checks(path: Path, *, plans_to_write: bool = False) -> list[Check]:
     except tomllib.TOMLDecodeError as fault:
         # "… (at line 3, column 9)" or "… (at end of document)"
         raise InputError(f"{path} is no TOML: {fault}.") from fault
+    except ValueError as fault:  # an integer of more digits than Python reads
+        raise InputError(f"{path} is no TOML: a number in it has thousands of digits.") from fault
     except RecursionError:
         raise InputError(f"{path} is no file of checks: its tables are nested without end.") from None
     return _Reading(path, text, plans_to_write).checks(document)

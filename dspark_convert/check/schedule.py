@@ -73,7 +73,7 @@ def run_cases(
 
         def work(case: Case) -> Result:
             key = cache.key(case) if cache is not None else None
-            result = cache.load(key) if cache is not None and key is not None else None
+            result = cache.load(key, case) if cache is not None and key is not None else None
             if result is None:
                 with room.of(memory_of(case)):
                     directory = (keep or root) / case.check.name / case.outtype

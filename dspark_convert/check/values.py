@@ -124,7 +124,10 @@ def outtypes(value: list[str]) -> tuple[Outtype, ...]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 #: key of a [[check]] -> its reader

@@ -68,6 +68,9 @@ def check(
     for path in (junit, markdown):
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError(f"{path} cannot be written, for its directory is not there; create it first.")
+        if path is not None and (path.is_dir() or path.resolve() == file.resolve()):
+            kind = "a directory" if path.is_dir() else "the file of checks"
+            raise UsageError(f"{path} is {kind}; give another name for the results.")
     lib = None if lib is None else lib.resolve()
     out = Output(json=json, quiet=quiet)
     if write_plans:
@@ -96,7 +99,7 @@ def _write_plans(out: Output, cases: list[Case]) -> int:
     from dspark_convert.check.first import golden_plans
 
     plans = golden_plans(cases)
-    changed = {path: text for path, text in plans.items() if not path.is_file() or path.read_text("utf-8") != text}
+    changed = {path: text for path, text in plans.items() if not path.is_file() or path.read_bytes() != text.encode()}
     for path, text in changed.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")

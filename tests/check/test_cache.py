@@ -17,6 +17,7 @@ from dspark_convert.check.results import Result, StepResult
 from tests.check.places import ROOT, run_checks, write
 
 PASSED = Result("a", "auto", (StepResult("plan", "pass", 1.5),))
+CASE = Case(Check(name="a", source=Path("/none"), steps=("plan",)), "auto")
 
 
 @pytest.fixture
@@ -73,6 +74,18 @@ def test_every_input_counts(case: Case, change: Callable[[Path], object]) -> Non
     assert key(case) not in (first, None)
 
 
+def test_every_part_of_a_split_set_counts(case: Case, tmp_path: Path) -> None:
+    parts = [write(tmp_path / f"d-0000{number}-of-00003.gguf", "x") for number in (1, 2, 3)]
+    split = Case(replace(case.check, source=parts[0], target_gguf=parts[0], steps=("inspect",)), "auto")
+    found = {key(split)}
+    for part in parts:
+        write(part, "y")
+        found.add(key(split))
+    parts[2].unlink()
+    found.add(key(split))
+    assert len(found - {None}) == 4
+
+
 def test_the_check_the_code_and_the_library_count(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {key(case), key(replace(case, outtype="bf16"))}
     for change in (
@@ -120,19 +133,22 @@ def test_what_passed_is_kept_and_what_failed_is_not(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     cache.store("good", PASSED)
     cache.store("bad", replace(PASSED, steps=(StepResult("plan", "fail", 1.0, ("why",)),)))
-    assert cache.load("good") == replace(PASSED, cached=True)
-    assert cache.load("bad") is None
+    assert cache.load("good", CASE) == replace(PASSED, cached=True)
+    assert cache.load("bad", CASE) is None
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["good.json"]
-    for text in ("", "{}", "[]", '{"name": "a", "outtype": "b", "steps": [{}]}'):
+    entry = '{"name": "a", "outtype": "auto", "steps": [%s]}'
+    step = '{"name": "plan", "status": "%s", "seconds": 1, "reasons": []}'
+    others = ("", step % "fail", step % "skip", (step % "pass").replace("plan", "inspect"))
+    for text in ("", "{}", "[]", "[" * 100_000, entry % "{}", *(entry % other for other in others)):
         write(tmp_path / "cache" / "good.json", text)
-        assert cache.load("good") is None
+        assert cache.load("good", CASE) is None
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     write(tmp_path / "file", "")
     cache = Cache(tmp_path / "file" / "cache")
     cache.store("good", PASSED)
-    assert cache.load("good") is None
+    assert cache.load("good", CASE) is None
 
 
 def test_the_command_marks_what_it_did_not_make_again(case: Case, cache: Path) -> None:

@@ -105,6 +105,9 @@ def test_order_and_many_differences(tmp_path: Path, plan: Plan, document: dict[s
     assert (len(lines), lines[-1]) == (13, "and 28 more differences")
 
 
+PLAN_OF = '{"schema": "dspark-plan/1", "dialect": "dflash", "metadata": {}, "tensors": [%s]}'
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -116,6 +119,8 @@ def test_order_and_many_differences(tmp_path: Path, plan: Plan, document: dict[s
         '{"schema": "dspark-plan/1", "dialect": "dflash", "metadata": {"a": 1}, "tensors": []}',
         '{"schema": "dspark-plan/1", "dialect": "dflash", "metadata": {"a": {"type": "NO"}}, "tensors": []}',
         '{"schema": "dspark-plan/1", "dialect": "dflash", "metadata": {}, "tensors": [{"name": "a"}]}',
+        PLAN_OF % '{"name": "a", "type": "F32", "shape": [1]}',
+        PLAN_OF % '{"name": "a", "type": "F32", "shape": [Infinity], "from": "a"}',
         "[" * 100_000,
     ],
 )

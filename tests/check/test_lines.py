@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dspark_convert.check import lines
 from dspark_convert.check.lines import line_of
 
 TEXT = '''\
@@ -55,3 +56,14 @@ def test_every_spelling(place: tuple[str | int, ...], line: int) -> None:
 def test_no_last_line_end() -> None:
     assert line_of("a = 1\n\nb = 2", ("b",)) == 3
     assert line_of("", ("b",)) == 1
+
+
+def test_many_checks_are_not_parsed_over_and_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of 500 checks took minutes to read: each of their lines was looked for in the whole file."""
+    parsed: list[int] = []
+    loads = lines.tomllib.loads
+    monkeypatch.setattr(lines.tomllib, "loads", lambda text: parsed.append(len(text)) or loads(text))
+    one = '[[check]]\nname = """\n[[check]]\n"""\n\n'
+    text = one * 300
+    assert [line_of(text, ("check", index, "name")) for index in range(300)] == [5 * index + 2 for index in range(300)]
+    assert sum(parsed) < 20 * len(text)

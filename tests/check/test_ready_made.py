@@ -20,6 +20,8 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
+from dspark_convert.check.pytest_plugin import Checker
+from dspark_convert.errors import UsageError
 from tests.check.places import ROOT, write
 from tests.checkpoints import read_tensors, write_tensors
 
@@ -172,3 +174,32 @@ def test_the_fixture_of_pytest(repository: Path) -> None:
     assert "1 failed, 1 passed" in done.stdout
     assert "two auto: inspect: taps is [0, 1, 2], expected is [1, 2, 3]." in done.stdout
     assert "three auto: plan: " in done.stdout
+
+
+def test_the_fixture_of_pytest_knows_no_other_names(repository: Path, dspark_check: Checker) -> None:
+    with pytest.raises(UsageError, match="ones names none of the checks"):
+        dspark_check(repository / "CHECKS.toml", "one", "ones")
+
+
+def test_the_action_takes_arguments_on_all_lines(tmp_path: Path) -> None:
+    """YAML's block of several lines comes as one input with line ends in it; nothing in it is run."""
+    (_, step) = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))["runs"]["steps"]
+    script = write(tmp_path / "dspark-check" / "bin" / "dspark-check", '#!/bin/sh\nprintf "<%s>" "$@"\n')
+    script.chmod(0o755)
+    values = {
+        "CHECKS": "my checks.toml",
+        "JUNIT": "$(touch no).xml",
+        "GITHUB_STEP_SUMMARY": "s",
+        "RUNNER_TEMP": str(tmp_path),
+    }
+    for arguments, told in (("--only a\n  --only $(id)\n", "<--only><a><--only><$(id)>"), ("", "")):
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            env=os.environ | values | {"ARGUMENTS": arguments},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == f"<my checks.toml><--junit><$(touch no).xml><--markdown><s>{told}"
+    assert not (tmp_path / "no").exists()

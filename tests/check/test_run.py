@@ -83,6 +83,8 @@ def test_a_golden_plan_is_written_kept_to_and_told_as_a_diff(root: Path) -> None
     assert "1 of them changed" in run_checks(path, "--write-plans").out
     assert run_checks(path).code == 0
     assert "0 of them changed" in run_checks(path, "--write-plans").out
+    (root / "plans" / "a-auto.json").write_bytes(b"\xff")
+    assert "1 of them changed" in run_checks(path, "--write-plans").out
     Pair(root).config({"target_layer_ids": [0, 1, 1]})
     ended = run_checks(path, "--json")
     assert ended.code == 1
@@ -171,3 +173,13 @@ def test_failures_of_the_command_are_json_too(root: Path) -> None:
     assert ended.code == 3
     jsonschema.validate(ended.document, SCHEMA, cls=jsonschema.Draft202012Validator)
     assert [finding["rule"] for finding in ended.document["findings"]] == ["checks-key"]
+
+
+def test_results_go_over_no_directory_and_not_over_the_checks(root: Path) -> None:
+    path = checks(root)
+    before = path.read_bytes()
+    for flag in ("--junit", "--markdown"):
+        for place in (root, path):
+            ended = run_checks(path, flag, place)
+            assert (ended.code, ended.out) == (2, "") and "give another name" in ended.err
+    assert path.read_bytes() == before
