@@ -8,6 +8,7 @@ from math import isclose
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, warning
+from dspark_convert.ggufio.types import MAX_LAYERS
 from dspark_convert.pair.llama import is_tappable, offered_inputs, plain_name
 from dspark_convert.target import Target
 
@@ -81,8 +82,12 @@ def judge_tables(draft: Draft, target: Target) -> list[Finding]:
 
 
 def judge_order(taps: Sequence[int], where: str, fix: str) -> list[Finding]:
-    """What is odd about a list of taps by itself: trainers write each layer once, in ascending order."""
+    """What is odd about a list of taps by itself: no target has such a layer, or the order, in which trainers write
+    each layer once, ascending."""
     told = list(taps[:TOLD_TAPS])
+    if beyond := [tap for tap in taps if tap > MAX_LAYERS]:
+        message = f"target_layers holds {beyond[0]}, but llama.cpp takes no target of more than {MAX_LAYERS} layers."
+        return [error("taps-absurd", where, message, fix)]
     if len(set(taps)) != len(taps):
         return [warning("taps-duplicate", where, f"target_layers {told} names a layer twice.", fix)]
     if any(a > b for a, b in pairwise(taps)):

@@ -19,6 +19,7 @@ from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.ggufio.types import KV, MAX_LAYERS, GGMLType
 from dspark_convert.options import Options
 from dspark_convert.pair.fit import judge_file, target_names
+from dspark_convert.pair.judge import judge_order
 from dspark_convert.pair.vocabulary import tokenizer_of
 from dspark_convert.plan import Plan, in_words_of, tokenizer_kvs
 from dspark_convert.port.check import read_back
@@ -59,6 +60,10 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
     if reading.draft is not None and not 0 < reading.draft.n_layer <= MAX_LAYERS:
         message = f"block_count is {reading.draft.n_layer}; llama.cpp takes 1 to {MAX_LAYERS}."
         findings.append(error("block-count", "block_count", message, "convert the published checkpoint again"))
+    if reading.draft is not None:
+        fix = "convert the published checkpoint again"
+        order = judge_order(reading.draft.target_layers, "target_layers", fix)
+        findings += [finding for finding in order if finding.severity == "error"]
     held, problems = read_tensors(file, zip(file.tensors, (tensor.name for tensor in old.tensors), strict=True))
     findings += [*problems, *judge_keys(old.metadata)]
     plan = Plan(options.dialect, reading.draft, "", (), (), tuple(findings))

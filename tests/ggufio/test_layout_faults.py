@@ -35,6 +35,8 @@ BROKEN: list[tuple[Callable[[], DraftFile], str, tuple[int, object, int | None] 
     (ik, "dflash-draft.dflash.mask_token_id", None, "key-missing"),
     (ik, "dflash-draft.dflash.mask_token_id", (STRING, "77", None), "key-type"),
     (ik, "dflash-draft.dflash.target_layer_ids", (ARRAY, [0, 2, -3], I32), "taps-negative"),
+    (ik, "dflash-draft.dflash.target_layer_ids", (ARRAY, [0, 2, 2**31 - 1], I32), "taps-absurd"),
+    (prism, "dspark.dspark.target_layers", (ARRAY, [0, 2, 2**32 - 1], U32), "taps-absurd"),
     (ik, "dflash-draft.dflash.laguna", (BOOL, True, None), "not-portable"),
     (ik, "dflash-draft.dflash.backbone_rotary_base", (F32, 5e6, None), "not-portable"),
     (ik, "dflash-draft.dflash.surprise", (F32, 5e6, None), "key-unknown"),
@@ -48,6 +50,7 @@ BROKEN: list[tuple[Callable[[], DraftFile], str, tuple[int, object, int | None] 
 ELSEWHERE = {
     "mask-out-of-range": "dspark.dspark.mask_token_id",
     "taps-negative": "target_layers",
+    "taps-absurd": "target_layers",
     "layout-mask": "dflash-draft.dflash.mask_token_id",
     "confidence-flag": "confidence.proj.weight",
     "layout-stage": "mtp.2.confidence_head.proj.weight",

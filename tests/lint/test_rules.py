@@ -76,6 +76,8 @@ CASES: list[tuple[str, str, Change]] = [
     ("block-size", "error", chain(both("block_size", (U32, 1)), put(dflash__sample_from_anchor=(BOOL, False)))),
     ("taps-empty", "error", chain(both("target_layers", (ARRAY, [], I32)), shape("fc.weight", "F32", (0, HIDDEN)))),
     ("taps-negative", "error", both("target_layers", (ARRAY, [-1, 3, 5], I32))),
+    ("taps-absurd", "error", both("target_layers", (ARRAY, [1, 3, 513], I32))),
+    ("taps-absurd", "error", both("target_layers", (ARRAY, [1, 3, 2**32 - 1], U32))),
     ("taps-duplicate", "warning", both("target_layers", (ARRAY, [3, 3, 5], I32))),
     ("taps-unsorted", "warning", both("target_layers", (ARRAY, [5, 3, 1], I32))),
     ("fc-width", "error", both("target_layers", (ARRAY, [1, 3], I32))),
@@ -221,7 +223,7 @@ def test_every_rule_is_broken_here() -> None:
     sources.append(package / "tokenizer" / "template.py")
     text = "".join(path.read_text() for path in sources)
     rules = set(re.findall(r'(?:error|warning|info|tell)\(\s*"([a-z0-9-]+)"', text))
-    of_pairs = {"taps-duplicate", "taps-unsorted"}
+    of_pairs = {"taps-absurd", "taps-duplicate", "taps-unsorted"}
     elsewhere = {"big-endian", "gguf-version", "file-name", "values-unchecked"}
     of_files = {"broken-block", "split-file"}
     assert {rule for rule, _, _ in [*CASES, *STAGE_CASES]} | elsewhere == rules | of_pairs | of_files

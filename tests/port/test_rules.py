@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dspark_convert.options import Options
 from dspark_convert.port.check import read_back
 from dspark_convert.port.planning import plan_for_gguf
-from tests.draft_file import DraftFile
+from tests.draft_file import ARRAY, U32, DraftFile
+from tests.ggufio.layout_files import prism
 
 
 def test_values_of_a_type_that_is_not_read_are_not_made_anew(tmp_path: Path) -> None:
@@ -27,3 +30,13 @@ def test_a_file_that_would_mean_something_else_is_not_written(tmp_path: Path) ->
     changed = read_back(replace(plan, draft=replace(plan.draft, causal=True)))
     (finding,) = (finding for finding in changed if finding.severity == "error")
     assert (finding.rule, finding.where) == ("port-changes-meaning", "causal")
+
+
+@pytest.mark.parametrize("tap", [512, 2**31 - 1, 2**32 - 1])
+def test_taps_that_no_target_has_are_told_as_they_are(tmp_path: Path, tap: int) -> None:
+    file = prism()
+    file.kv["dspark.dspark.target_layers"] = (ARRAY, [0, 2, tap], U32)
+    plan = plan_for_gguf(file.write(tmp_path / "dspark-x.gguf"))
+    (finding,) = plan.errors
+    assert (finding.rule, finding.where) == ("taps-absurd", "target_layers")
+    assert f"holds {tap + 1}, but" in finding.message

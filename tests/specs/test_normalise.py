@@ -109,3 +109,10 @@ def test_what_is_read_two_levels_down_is_not_called_unread(pair: Pair, convert: 
     assert planned(pair, convert)[1] == []
     pair.config({"rope_parameters": {"full_attention": {**rope, "factor": 4.0}}})
     assert planned(pair, convert)[1] == [("config-unread", "rope_parameters.full_attention.factor")]
+
+
+def test_taps_that_no_target_has(pair: Pair, convert: Convert) -> None:
+    pair.config({"target_layer_ids": [0, 1, 512], "num_target_layers": ABSENT})
+    ended = convert(pair.draft, "--target-model-dir", pair.target, "--dry-run")
+    assert ended.code == 3
+    assert "target_layers holds 513, but llama.cpp takes no target of more than 512 layers" in ended.err

@@ -18,7 +18,6 @@ from dspark_convert.ggufio.values import ArrayHead, Entry, Metadata
 
 TAPS = f"{MAINLINE}target_layers"
 MASK = "tokenizer.ggml.mask_token_id"
-MAX_INT32 = 2**31 - 1
 
 #: our own keys that are the runtime's too where the architecture is ``dspark``
 ALSO_RUNTIME = ("dspark.block_size", "dspark.target_layers", "dspark.sample_from_anchor", "dspark.has_confidence_head")
@@ -134,9 +133,9 @@ def _places(metadata: Metadata, layout: Layout) -> tuple[dict[str, str], tuple[s
 def _shifted(metadata: Metadata, key: str | None) -> KV | None:
     """Layer outputs as the inputs that follow them; None for what is no list of layers, which is told elsewhere.
 
-    Numbers end where INT32 does, which is beyond the layers of any target.
+    Numbers beyond INT32 stay what they are: the rule on taps refuses them before they are written.
     """
     head = metadata.entries[key].array if key else None
     if key is None or head is None or head.item_type not in INTEGERS or head.count > MAX_LIST_ITEMS:
         return None
-    return array(TAPS, ValueType.INT32, [min(value + 1, MAX_INT32) for value in metadata[key]])
+    return array(TAPS, ValueType.INT32, [value + 1 for value in metadata[key]])
