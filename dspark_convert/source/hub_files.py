@@ -14,7 +14,7 @@ from dspark_convert.source.hub_cache import cache_fault, is_kept, repository, sa
 from dspark_convert.source.hub_http import read_range
 from dspark_convert.source.hub_repo import Repository
 from dspark_convert.source.jsonfile import MAX_JSON_BYTES, parse_object, read_object
-from dspark_convert.source.safetensors_header import MAX_HEADER_BYTES, TensorRef, read_header
+from dspark_convert.source.safetensors_header import MAX_HEADER_BYTES, TensorRef, read_header, starts_header
 from dspark_convert.words import listed
 
 #: what a conversion reads of a draft beside index and tensors
@@ -134,22 +134,30 @@ def read_head(repo: Repository, shard: str, note: Callable[[str], None]) -> tupl
     path = repo.cache.heads / shard
     size = repo.files[shard]
     if not _is_head(path):
-        remote = repo.remote(shard)
-        head = read_range(remote, 0, min(size, FIRST_BYTES), note)
-        length = int.from_bytes(head[:8], "little")
-        if len(head) < 8 or length > min(MAX_HEADER_BYTES, size - 8):
-            end = min(len(head), 512)
-        else:
-            end = 8 + length
-            if end > len(head):
-                head += read_range(remote, len(head), end, note)
-        save(path, head[:end])
+        _fetch_head(repo, shard, path, note)
     refs, findings = read_header(path, size)
     if findings:
         path.unlink(missing_ok=True)
         raise InputError(f"a shard of {repo.id} is damaged.", findings=findings)
-    metadata = parse_object(path.read_bytes()[8:], shard).get("__metadata__")
+    with path.open("rb") as file:
+        file.seek(8)
+        metadata = parse_object(file.read(), shard).get("__metadata__")
     return refs, metadata
+
+
+def _fetch_head(repo: Repository, shard: str, path: Path, note: Callable[[str], None]) -> None:
+    """Make ``path`` the header of ``shard``, or as much of what is none as tells that."""
+    remote, size = repo.remote(shard), repo.files[shard]
+    head = read_range(remote, 0, min(size, FIRST_BYTES), note)
+    length = int.from_bytes(head[:8], "little")
+    no_header = len(head) < 8 or (len(head) > 8 and not starts_header(head))
+    if no_header or length > min(MAX_HEADER_BYTES, size - 8):
+        end = min(len(head), 512)
+    else:
+        end = 8 + length
+        if end > len(head):
+            head += read_range(remote, len(head), end, note)
+    save(path, head[:end])
 
 
 def _is_head(path: Path) -> bool:

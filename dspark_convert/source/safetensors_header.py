@@ -65,6 +65,11 @@ class TensorRef:
     nbytes: int
 
 
+def starts_header(head: bytes) -> bool:
+    """Whether a file that begins with ``head`` can be a safetensors file: the JSON begins at once, by the format."""
+    return head[8:9] == b"{"
+
+
 def read_header(path: Path, size: int | None = None) -> tuple[list[TensorRef], list[Finding]]:
     """All tensors of the file ``path``, and what is wrong with the file as a whole.
 
@@ -90,6 +95,9 @@ def read_header(path: Path, size: int | None = None) -> tuple[list[TensorRef], l
                 return [], [error("shard-unreadable", name, message, "fetch it again")]
             if 8 + length > size:
                 return [], [_cut(name, size, f"its header alone needs {8 + length}")]
+            if not starts_header(head):
+                message = f"{name} is no safetensors file (its header begins with {shown(head[8:9])}, expected b'{{')."
+                return [], [error("shard-unreadable", name, message, "fetch it again")]
             file.seek(8)
             text = file.read(length)
     except OSError as e:

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from dspark_convert.errors import EnvironmentFault, InputError
-from dspark_convert.source import hub_part
+from dspark_convert.source import hub_files, hub_part
 from dspark_convert.source.hub import materialise
 from dspark_convert.source.hub_id import HubId
 from tests.checkpoints import Tensor, read_tensors
@@ -224,6 +225,29 @@ def test_bad_shards(head: bytes, stocked: HubPlace) -> None:
     with pytest.raises(InputError, match="is damaged") as fault:
         fetched()
     assert fault.value.findings
+
+
+def test_a_header_of_spaces_is_not_fetched(stocked: HubPlace) -> None:
+    stocked.server.files[FOURTH] = (4_000_000).to_bytes(8, "little") + b" " * 3_999_998 + b"{}"
+    with pytest.raises(InputError, match="is damaged") as fault:
+        fetched()
+    assert "begins with b' '" in fault.value.findings[0].message
+    assert stocked.server.sent(FOURTH) <= 1 << 16
+
+
+def test_a_long_header_is_held_twice_at_most(stocked: HubPlace) -> None:
+    """Beside what the server, which is in this process, holds of it."""
+    size = 8_000_000
+    stocked.server.files[FOURTH] = size.to_bytes(8, "little") + b"{}" + b" " * (size - 2)
+    found = survey(HubId(REPO), lambda _config, _names: [], Told()).repository
+    data = stocked.server.files[FOURTH]
+    stocked.monkeypatch.setattr(hub_files, "read_range", lambda _file, begin, end, _note: data[begin:end])
+    tracemalloc.start()
+    try:
+        assert hub_files.read_head(found, FOURTH, print) == ([], None)
+        assert tracemalloc.get_traced_memory()[1] < 2.2 * size
+    finally:
+        tracemalloc.stop()
 
 
 def test_cache_that_cannot_be_written(stocked: HubPlace) -> None:
