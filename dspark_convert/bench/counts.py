@@ -59,7 +59,7 @@ def diagnose(acceptance: Acceptance, kind: str) -> Diagnosis:
             f"only {first:.0%} of the first proposals are accepted: the draft was made for another target, or its"
             " taps, mask token, RoPE or heads are wrong",
         )
-    if later is None or sum(acceptance.accepted[:-1]) < ENOUGH:
+    if later is None or sum(acceptance.reached[1:]) < ENOUGH:
         return Diagnosis("few", "too few proposals behind accepted ones to judge the curve: decode more")
     text = f"{first:.0%} of the first proposals are accepted, and {later:.0%} of those behind accepted ones"
     if later >= SOUND or not falls(acceptance):
@@ -83,13 +83,13 @@ def diagnose(acceptance: Acceptance, kind: str) -> Diagnosis:
 
 def later_share(acceptance: Acceptance) -> float | None:
     """Accepted of the proposals behind accepted ones, over all positions but the first; None if there are none."""
-    reached = sum(acceptance.accepted[:-1])
+    reached = sum(acceptance.reached[1:])
     return sum(acceptance.accepted[1:]) / reached if reached else None
 
 
 def falls(acceptance: Acceptance) -> bool:
     """Whether the conditional shares fall: over all positions, behind the first one, or from it to the rest."""
-    tried, accepted = (acceptance.drafted[0], *acceptance.accepted[:-1]), acceptance.accepted
+    tried, accepted = acceptance.reached, acceptance.accepted
     rest = ((tried[0], sum(tried[1:])), (accepted[0], sum(accepted[1:])))
     return any(trend(*part) <= FALL for part in ((tried, accepted), (tried[1:], accepted[1:]), rest))
 

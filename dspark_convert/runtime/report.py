@@ -25,12 +25,13 @@ class Acceptance:
     """Counts per block position, summed over ``rounds`` rounds.
 
     ``drafted[i]`` proposals were made for position i, ``accepted[i]`` of them were accepted
-    together with all before them.
+    together with all before them. ``reached[i]``: of these proposals, those behind accepted ones only.
     """
 
     drafted: tuple[int, ...]
     accepted: tuple[int, ...]
     rounds: int
+    reached: tuple[int, ...]
 
     @property
     def mean_accepted_length(self) -> float:
@@ -45,7 +46,7 @@ class Acceptance:
         """Accepted at ``position`` where all before were; None if that never happened."""
         if position == 0:
             return self.share(0)
-        return self.accepted[position] / self.accepted[position - 1] if self.accepted[position - 1] else None
+        return self.accepted[position] / self.reached[position] if self.reached[position] else None
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -22,7 +22,7 @@ SHARE_FLOOR = 0.1
 
 def count_acceptance(runs: Sequence[Mapping[str, Any]], drafts_per_block: int) -> Acceptance:
     """Proposals and accepted ones per position; what lies behind the end of a text is not counted."""
-    drafted, accepted = [0] * drafts_per_block, [0] * drafts_per_block
+    drafted, accepted, reached = ([0] * drafts_per_block for _ in range(3))
     rounds = 0
     for run in runs:
         left = len(run["plain"]) - 1  # the first token comes from the prompt
@@ -31,8 +31,9 @@ def count_acceptance(runs: Sequence[Mapping[str, Any]], drafts_per_block: int) -
             for position in range(min(len(entry["drafts"]), left)):
                 drafted[position] += 1
                 accepted[position] += position < entry["accepted"]
+                reached[position] += position <= entry["accepted"]
             left -= entry["accepted"] + 1
-    return Acceptance(tuple(drafted), tuple(accepted), rounds)
+    return Acceptance(tuple(drafted), tuple(accepted), rounds, tuple(reached))
 
 
 def judge_drafting(acceptance: Acceptance) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -14,9 +15,14 @@ from tests.bench.made import made_round, made_turn
 WHOLE = Setting(4)
 
 
+def counts(rounds: int, accepted: tuple[int, ...]) -> Acceptance:
+    """Of texts without end."""
+    return Acceptance((rounds,) * len(accepted), accepted, rounds, (rounds, *accepted[:-1]))
+
+
 def curve(shares: list[float], rounds: int = 300) -> Acceptance:
     """As if ``rounds`` rounds had been drafted."""
-    return Acceptance((rounds,) * len(shares), tuple(round(rounds * share) for share in shares), rounds)
+    return counts(rounds, tuple(round(rounds * share) for share in shares))
 
 
 def test_positions_are_counted_up_to_the_first_rejection_and_the_end() -> None:
@@ -27,6 +33,17 @@ def test_positions_are_counted_up_to_the_first_rejection_and_the_end() -> None:
     assert counted.accepted == (2, 1, 1, 1)
     assert counted.rounds == 3
     assert later_share(counted) == 3 / 4
+
+
+@pytest.mark.parametrize(("length", "shape"), [(2, "few"), (3, "flat"), (4, "flat"), (6, "flat"), (9, "flat")])
+def test_the_end_of_short_texts_is_no_fall(length: int, shape: str) -> None:
+    """All is accepted; proposals behind the end of a text are not there to be rejected."""
+    rounds = [made_round(4) for _ in range(0, length - 1, 5)]
+    turn = replace(made_turn({WHOLE: rounds}), tokens=tuple(range(length)))
+    counted = acceptance_of([turn] * 40, WHOLE)
+    assert {counted.conditional_share(position) for position in range(4)} <= {1.0, None}
+    assert later_share(counted) in (1.0, None)
+    assert diagnose(counted, "dspark").shape == shape
 
 
 def test_trend_is_the_test_of_cochran_and_armitage() -> None:
@@ -64,16 +81,16 @@ def test_a_healthy_curve_is_not_called_broken(shares: list[float]) -> None:
     ids=["q and k permuted", "no Markov head", "RoPE base", "q and k of the small pair", "cliff"],
 )
 def test_a_broken_curve_names_the_suspects(tried: int, accepted: tuple[int, ...]) -> None:
-    diagnosis = diagnose(Acceptance((tried,) * len(accepted), accepted, tried), "dspark")
+    diagnosis = diagnose(counts(tried, accepted), "dspark")
     assert diagnosis.shape == "falls"
     assert all(word in diagnosis.text for word in ("RoPE", "taps", "Markov"))
 
 
 def test_a_low_curve_that_does_not_fall_is_a_doubt() -> None:
-    diagnosis = diagnose(Acceptance((536,) * 5, (141, 55, 19, 5, 4), 536), "dspark")
+    diagnosis = diagnose(counts(536, (141, 55, 19, 5, 4)), "dspark")
     assert diagnosis.shape == "low"
     assert "or it is broken" in diagnosis.text
-    unknown = diagnose(Acceptance((449,) * 5, (112, 67, 49, 36, 22), 449), "dspark")
+    unknown = diagnose(counts(449, (112, 67, 49, 36, 22)), "dspark")
     assert unknown.shape == "low"
     assert "knows these texts badly" in unknown.text
 

@@ -39,8 +39,9 @@ def test_what_lies_behind_the_end_is_not_counted() -> None:
     counted = count_acceptance([run_of([round_of([1, 2, 3], [1, 2, 3, 4])], 3)], 3)
     assert counted.drafted == counted.accepted == (1, 1, 0)
     assert counted.share(2) == 0
-    assert counted.conditional_share(2) == 0
-    assert Acceptance((1, 1), (0, 0), 1).conditional_share(1) is None
+    assert counted.reached == (1, 1, 0)
+    assert counted.conditional_share(2) is None
+    assert Acceptance((1, 1), (0, 0), 1, (1, 0)).conditional_share(1) is None
 
 
 def test_nothing_proposed_fails() -> None:
