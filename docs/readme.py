@@ -57,7 +57,6 @@ def workplace(root: Path) -> None:
     # the small pair stands in for the published one
     shutil.copytree(root / "draft", root / "dspark_qwen3_8b_block7")
     shutil.copytree(root / "target", root / "Qwen3-8B")
-    shutil.copy(root / "target.gguf", root / "Qwen3-8B-Q4_K_M.gguf")
     make_deepseek4(root / "DeepSeek-V4-Tiny")
     write_deepseek4_gguf(root / "DeepSeek-V4-Tiny", root / "DeepSeek-V4-Tiny.gguf")
     run("dspark-convert draft --target-gguf target.gguf -o draft.gguf -q", root)
