@@ -33,7 +33,7 @@ NAME = 64
 Lines = Iterator[str]
 
 
-def inspect_diff(out: Output, a: Path, b: Path, *, deep: bool, tensors: bool) -> int:
+def inspect_diff(out: Output, a: Path, b: Path, target: Path | None, *, deep: bool, tensors: bool) -> int:
     """Compare ``a`` with ``b`` and tell it; the exit code. Raises as ``compare`` and ``compare_deep`` do."""
     from dataclasses import replace
 
@@ -44,7 +44,9 @@ def inspect_diff(out: Output, a: Path, b: Path, *, deep: bool, tensors: bool) ->
     for path in (a, b):
         if parse_hub_file(path) is not None:
             raise UsageError(f"--diff compares what is on this machine, and {path} is not: fetch it first.")
-    diff = compare(a, b)
+    if target is not None and not target.is_file():
+        raise UsageError(f"--target is a GGUF on this machine where --diff compares, and {target} is none.")
+    diff = compare(a, b, target)
     if deep:
         total = sum(ours.nbytes + theirs.nbytes for _, ours, theirs in common_tensors(diff))
         with out.progress("comparing", total) as advance:
@@ -53,11 +55,11 @@ def inspect_diff(out: Output, a: Path, b: Path, *, deep: bool, tensors: bool) ->
         from dspark_convert.diff.verdict import verdict
         from dspark_convert.inspection import inspect_directory, inspect_file
 
-        inspection = inspect_directory(a) if a.is_dir() else inspect_file(a)
+        inspection = inspect_directory(a) if a.is_dir() else inspect_file(a, target)
         out.json(inspection.to_json() | {"diff": diff.to_json() | {"summary": verdict(diff)}})
     elif not out.quiet:
         _show(out, diff, tensors=tensors)
-    return 0 if diff.is_same else 1
+    return 0 if diff.is_same and diff.is_sound else 1
 
 
 def _show(out: Output, diff: Diff, *, tensors: bool) -> None:
@@ -68,10 +70,10 @@ def _show(out: Output, diff: Diff, *, tensors: bool) -> None:
     out.human(*_side("A", diff.a), *_side("B", diff.b), "", *_wrapped(f"{verdict(diff)}."))
     _section(out, "Meaning", (line for field in diff.meaning or () for line in _change(field.title, field.a, field.b)))
     for side in (diff.a, diff.b):
-        errors = sum(finding.severity == "error" for finding in side.findings)
-        if errors:
-            things = "1 error" if errors == 1 else f"{errors} errors"
-            out.human("", *_wrapped(f"{side.path} has {things}: see dspark-inspect {side.path}."))
+        if side.errors:
+            things = "1 error" if len(side.errors) == 1 else f"{len(side.errors)} errors"
+            rules = listed(list(dict.fromkeys(finding.rule for finding in side.errors)), TOLD_NAMES)
+            out.human("", *_wrapped(f"{side.path} has {things} ({rules}): see dspark-inspect {side.path}."))
     if diff.meaning is None:
         broken = [side.path.name for side in (diff.a, diff.b) if side.draft is None]
         out.human("", *_wrapped(f"The meaning of {' and '.join(broken)} cannot be read: see dspark-inspect of it."))

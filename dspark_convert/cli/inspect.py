@@ -78,12 +78,18 @@ def inspect(
     if diff is not None:
         from dspark_convert.cli.diff import inspect_diff
 
-        if verify_hash or sha256 is not None or strict or target is not None or sarif is not None:
-            raise UsageError(
-                "--diff compares two drafts and does nothing else: leave --verify-hash, --sha256, --strict, --sarif"
-                " and --target out."
-            )
-        return inspect_diff(out, path, diff, deep=deep, tensors=tensors)
+        others = {
+            "--verify-hash": verify_hash,
+            "--sha256": sha256 is not None,
+            "--strict": strict,
+            "--sarif": sarif is not None,
+            "--metadata": metadata,
+            "--origins": origins,
+            "--ctx": ctx is not None,
+        }
+        if given := [name for name, is_given in others.items() if is_given]:
+            raise UsageError(f"--diff compares two drafts and does nothing else: leave {' and '.join(given)} out.")
+        return inspect_diff(out, path, diff, target, deep=deep, tensors=tensors)
     with SarifFile(sarif, path) as log:
         inspection, fit, verdicts = _look(out, path, target, deep=deep, verify_hash=verify_hash, sha256=sha256)
         inspection = replace(inspection, context=ctx)

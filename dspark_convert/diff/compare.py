@@ -43,6 +43,11 @@ class Diff:
         return tuple(value for value in self.values or () if value.judgement in ("different", "unread"))
 
     @property
+    def is_sound(self) -> bool:
+        """Whether neither side has errors of its own."""
+        return not self.a.errors and not self.b.errors
+
+    @property
     def is_same(self) -> bool:
         """Whether both are the same draft.
 
@@ -63,6 +68,7 @@ class Diff:
             "other": {"path": str(self.b.path), "kind": self.b.kind},
             "dialects": [self.a.dialect, self.b.dialect],
             "same": self.is_same,
+            "errors": [[finding.rule for finding in side.errors] for side in (self.a, self.b)],
             "target_keys_left_out": lacks_target(self.a, self.b),
             "meaning": None if self.meaning is None else [field.to_json() for field in self.meaning],
             "metadata": [key.to_json() for key in self.metadata],
@@ -71,9 +77,9 @@ class Diff:
         }
 
 
-def compare(a: Path, b: Path) -> Diff:
-    """Compare two drafts by their headers; raises as ``open_sides`` does."""
-    first, second = open_sides(a, b)
+def compare(a: Path, b: Path, target: Path | None = None) -> Diff:
+    """Compare two drafts by their headers; ``target`` and what is raised as in ``open_sides``."""
+    first, second = open_sides(a, b, target)
     ours, theirs = by_name(first), by_name(second)
     return Diff(
         a=first,

@@ -68,8 +68,10 @@ class KeyDiff:
 
     @property
     def counts(self) -> bool:
-        """Whether it makes another draft. A key that only one of two layouts has is judged by the meaning."""
-        return not self.is_label and not (self.layouts_differ and self.change in ("only-a", "only-b"))
+        """Whether it makes another draft. A key that only one of two layouts has is judged by the meaning, and so is
+        one that has a value a layer in one of them and one for all in the other."""
+        spelled = self.change in ("only-a", "only-b") or _one_for_all(self.a, self.b) or _one_for_all(self.b, self.a)
+        return not self.is_label and not (self.layouts_differ and spelled)
 
     def to_json(self) -> dict[str, Any]:
         found = {"key": self.key, "change": self.change, "label": self.is_label, "types": list(self.types)}
@@ -77,6 +79,11 @@ class KeyDiff:
             return found | {"a": _plain(self.a), "b": _plain(self.b)}
         first = [{"index": index, "a": _plain(a), "b": _plain(b)} for index, a, b in self.items.first]
         return found | {"lengths": list(self.items.lengths), "different": self.items.different, "first": first}
+
+
+def _one_for_all(values: Any, value: Any) -> bool:
+    """Whether the list ``values`` says of each layer what ``value`` says of all."""
+    return _is_list(values) and not _is_list(value) and {_stored(each) for each in values} == {_stored(value)}
 
 
 def compare_metadata(a: Side, b: Side) -> list[KeyDiff]:

@@ -59,6 +59,12 @@ class Side:
     has_vocabulary: bool = False
     kvs: Mapping[str, KV] = field(default_factory=dict)
 
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What keeps it from being read whole or run; that its layout is another program's does not count."""
+        of_layout = ["legacy-layout"] if self.has_vocabulary else ["legacy-layout", "vocabulary-missing"]
+        return tuple(f for f in self.findings if f.severity == "error" and f.rule not in of_layout)
+
     def value_type(self, key: str) -> str:
         """The value's type as the file has it: "UINT32", "[STRING]"."""
         if self.file is not None:
@@ -79,8 +85,9 @@ class Side:
         return from_job(tensor, advance)
 
 
-def open_sides(a: Path, b: Path) -> tuple[Side, Side]:
-    """Both sides of ``a`` against ``b``, each a GGUF or a checkpoint's directory.
+def open_sides(a: Path, b: Path, target: Path | None = None) -> tuple[Side, Side]:
+    """Both sides of ``a`` against ``b``, each a GGUF or a checkpoint's directory; ``target`` is the GGUF of their
+    target, for layouts that leave sizes to it.
 
     A checkpoint is planned in mainline's layout, with the tables of the file beside it. The files stay mapped for as
     long as the result is held. Raises UsageError if both are the same, and as
@@ -88,7 +95,7 @@ def open_sides(a: Path, b: Path) -> tuple[Side, Side]:
     """
     if a.exists() and b.exists() and a.samefile(b):
         raise UsageError(f"{b} is {a} itself: give another file or checkpoint with --diff.")
-    read = {path: _read(path) for path in (a, b) if not path.is_dir()}
+    read = {path: _read(path, target) for path in (a, b) if not path.is_dir()}
     options = _options(next(iter(read.values()), None))
     dialects = [read[path][1].dialect if path in read else options.dialect for path in (a, b)]
     alike = dialects[0] == dialects[1]
@@ -98,15 +105,20 @@ def open_sides(a: Path, b: Path) -> tuple[Side, Side]:
     return first, second
 
 
-def _read(path: Path) -> tuple[GGUFFile, Reading]:
+def _read(path: Path, target: Path | None) -> tuple[GGUFFile, Reading]:
     from dspark_convert.ggufio.dialects import read_draft
     from dspark_convert.ggufio.reader import open_gguf
 
     file = open_gguf(path)
-    return file, read_draft(file)
+    if target is None:
+        return file, read_draft(file)
+    with open_gguf(target) as beside:
+        return file, read_draft(file, beside)
 
 
 def _of_file(path: Path, file: GGUFFile, reading: Reading, *, alike: bool) -> Side:
+    from dspark_convert.lint import lint
+
     seen = reading.view.source if alike else reading.view.file
     return Side(
         path=path,
@@ -115,7 +127,7 @@ def _of_file(path: Path, file: GGUFFile, reading: Reading, *, alike: bool) -> Si
         draft=reading.draft,
         metadata=seen.metadata,
         tensors=tuple(SideTensor(t.name, t.type_name, t.type, t.shape, t.nbytes, t) for t in seen.tensors),
-        findings=(*file.findings, *reading.findings),
+        findings=lint(file, reading),
         file=seen,
         has_vocabulary=reading.view.layout.expresses.vocabulary != "none",
     )

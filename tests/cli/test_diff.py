@@ -13,7 +13,10 @@ import jsonschema
 import numpy as np
 import pytest
 
+from fixtures.deepseek4 import make_deepseek4
+from fixtures.deepseek4_gguf import write_deepseek4_gguf
 from tests.checkpoints import Pair
+from tests.conftest import Convert
 from tests.diff.pairs import held, put, write_pair
 from tests.draft_file import HIDDEN, I32, U32, DraftFile
 from tests.gguf_bytes import ARRAY, STRING
@@ -165,6 +168,53 @@ def test_exit_codes_and_quiet(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     _, c = write_pair(tmp_path / "other", other_draft)
     assert inspect(a, "--diff", c, "--quiet") == (1, "", "")
+
+
+def test_a_truncated_side_is_told_and_is_no_success(tmp_path: Path) -> None:
+    a, b = write_pair(tmp_path, nothing)
+    b.write_bytes(b.read_bytes()[:-100])
+    for args, letter in (((a, "--diff", b), 1), ((b, "--diff", a), 0)):
+        code, out, _ = inspect(*args)
+        assert code == 1
+        assert "b.gguf has 1 error (truncated): see dspark-inspect" in " ".join(out.split())
+        errors = document(*args)["diff"]["errors"]
+        assert (errors[letter], errors[1 - letter]) == (["truncated"], [])
+
+
+def test_two_copies_of_what_does_not_run_are_no_success(tmp_path: Path) -> None:
+    def make() -> DraftFile:
+        file = DraftFile()
+        file.kv["dflash.rope.dimension_count"] = (U32, 7, None)
+        return file
+
+    a, b = write_pair(tmp_path, nothing, make)
+    assert inspect(a, "--diff", b)[0] == 1
+    told = document(a, "--diff", b)["diff"]
+    assert (told["same"], told["errors"]) == (True, [["rope-dimensions"], ["rope-dimensions"]])
+
+
+def test_sizes_that_a_layout_leaves_to_the_target(tmp_path: Path, convert: Convert) -> None:
+    make_deepseek4(tmp_path / "v4")
+    write_deepseek4_gguf(tmp_path / "v4", tmp_path / "target.gguf")
+    target = tmp_path / "target.gguf"
+    ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
+    assert convert(tmp_path / "v4", "--target-gguf", target, "-o", str(ours)).code == 0
+    ported = convert(ours, "--target-gguf", target, "-o", str(theirs), "--dialect", "ds4")
+    assert ported.code == 0, ported.told
+    assert document(ours, "--diff", theirs)["diff"]["meaning"] is None
+    told = document(ours, "--diff", theirs, "--target", target, "--deep")["diff"]
+    assert (told["meaning"], told["same"], told["errors"]) == ([], True, [[], []])
+    assert inspect(ours, "--diff", theirs, "--target", target, "--deep")[0] == 0
+    assert inspect(theirs, "--diff", ours, "--target", target, "--deep")[0] == 0
+    code, err = refused(ours, "--diff", theirs, "--target", tmp_path)
+    assert code == 2 and "--target is a GGUF" in err
+
+
+@pytest.mark.parametrize("option", [["--metadata"], ["--origins"], ["--ctx", "8"], ["--strict"], ["--verify-hash"]])
+def test_what_a_comparison_does_not_do(tmp_path: Path, option: list[str]) -> None:
+    a, b = write_pair(tmp_path, nothing)
+    code, err = refused(a, "--diff", b, *option)
+    assert code == 2 and f"leave {option[0]} out" in err
 
 
 def refused(*args: str | Path) -> tuple[int, str]:
