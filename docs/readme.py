@@ -149,6 +149,8 @@ def main(arguments: list[str]) -> None:
     sys.path.insert(0, str(ROOT))  # for benchmarks and fixtures, which are not installed
     if arguments:
         place = Path(arguments[0])
+        if place.exists():
+            sys.exit(f"{place} exists already; name a directory to be made.")
         place.mkdir(parents=True)
         workplace(place)
         return

@@ -84,6 +84,12 @@ def test_a_block_that_fails_is_seen(tmp_path: Path) -> None:
     assert shape(render(page, tmp_path)) != shape(page)
 
 
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="exists already"):
+        main([str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
