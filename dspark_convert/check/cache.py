@@ -27,12 +27,15 @@ WHOLE = 64 * 2**20
 EDGE = 4 * 2**20
 #: a revision of the hub that names one content forever
 _COMMIT = re.compile(r"@[0-9a-f]{40}$")
+#: libraries that llama.cpp's own loads from its directory: they compute
+_LIBRARIES = ("libllama", "llama", "libggml", "ggml")
 
 
 def cache_directory() -> Path:
     """$XDG_CACHE_HOME/dspark-check, by default ~/.cache/dspark-check."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dspark-check"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # As its specification asks: a relative one is none.
+    return (base if base.is_absolute() else Path.home() / ".cache") / "dspark-check"
 
 
 class Cache:
@@ -41,6 +44,10 @@ class Cache:
     def __init__(self, directory: Path, lib: Path | None = None) -> None:
         self.directory, self.lib = directory, lib
         self._files: dict[Path, str] = {}
+
+    def anew(self) -> Cache:
+        """One that has read no file yet."""
+        return Cache(self.directory, self.lib)
 
     def key(self, case: Case) -> str | None:
         """None if the result must not be kept: an input on the hub may change, or a file cannot be read."""
@@ -83,7 +90,9 @@ class Cache:
             library = find_library(self.lib)
         except DsparkError:
             return ["none"]
-        return [str(library.path), library.source, self._file(library.path)]
+        beside = {path for path in library.path.parent.iterdir() if path.name.startswith(_LIBRARIES) and path.is_file()}
+        files = sorted(beside | {library.path})
+        return [str(library.path), library.source, *(f"{path.name} {self._file(path)}" for path in files)]
 
     def _tree(self, path: Path, *, code: bool = False) -> str:
         """Of a file, with the other parts of its split set, or of all files in a directory; in one of models the GGUFs

@@ -82,7 +82,8 @@ def run_cases(
                     if keep is None:
                         shutil.rmtree(directory)
                         result = replace(result, output=None)
-                if cache is not None and key is not None:
+                # Not if an input has changed meanwhile: it is not known which of both was looked at.
+                if cache is not None and key is not None and cache.anew().key(case) == key:
                     cache.store(key, result)
             with told:
                 done(result)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dspark_convert.check import cache as module
-from dspark_convert.check.cache import Cache
+from dspark_convert.check import schedule
+from dspark_convert.check.cache import Cache, cache_directory
 from dspark_convert.check.checks import Case, Check, Expected
 from dspark_convert.check.results import Result, StepResult
 from tests.check.places import ROOT, run_checks, write
@@ -100,7 +101,10 @@ def test_the_check_the_code_and_the_library_count(case: Case, tmp_path: Path, mo
     library = write(tmp_path / "libllama.so", "one")
     first = key(runs, library)
     write(library, "two")
-    assert key(runs, library) != first
+    second = key(runs, library)
+    assert second != first
+    write(tmp_path / "libggml-cpu.so", "what it computes with")
+    assert key(runs, library) not in (first, second)
     monkeypatch.setattr(module, "__version__", "9")
     assert key(case) not in found
 
@@ -166,3 +170,23 @@ def test_the_command_marks_what_it_did_not_make_again(case: Case, cache: Path) -
     write(path, path.read_text("utf-8").replace("40", "41"))
     assert run_checks(path).code == 1
     assert len(list(cache.iterdir())) == 1
+
+
+def test_a_cache_of_a_relative_place_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for base in ("", "here/cache"):
+        monkeypatch.setenv("XDG_CACHE_HOME", base)
+        assert cache_directory() == Path.home() / ".cache" / "dspark-check"
+
+
+def test_an_input_that_changes_meanwhile_is_not_kept(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(case: Case, *_: object) -> Result:
+        write(case.check.source / "config.json", "{}")
+        return PASSED
+
+    monkeypatch.setattr(schedule, "run_case", change)
+    cache = Cache(tmp_path / "cache")
+    for kept in (0, 1):  # the second time it stays as it is
+        schedule.run_cases([case], jobs=1, memory=10**9, cache=cache.anew())
+        assert len(list(cache.directory.glob("*.json"))) == kept

@@ -148,7 +148,14 @@ def test_the_hook_runs_and_tells_what_failed(repository: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "two auto: fail\n  inspect: taps is [0, 1, 2], expected is [1, 2, 3].\n" in done.stderr
     assert "one auto" not in done.stderr
-    for path in ("CHECKS.toml", "drafts/one/config.json", "a.gguf", "x/model-1.safetensors", "plans/a.json"):
+    for path in (
+        "CHECKS.toml",
+        "drafts/one/config.json",
+        "t/tokenizer.json",
+        "a.gguf",
+        "x/model-1.safetensors",
+        "plans/a.json",
+    ):
         assert re.search(hook["files"], path)
     assert not re.search(hook["files"], "README.md")
 
