@@ -112,6 +112,9 @@ class _Reading:
             values.setdefault("reference", source)
         values.setdefault("steps", ("inspect",) if is_gguf(source) else ("plan",))
         check = Check(**values, expected=Expected(**expected), line=line_of(self.text, place))
+        for key in ("prompts", "reference"):
+            if table.get(key) and "validate" not in check.steps:
+                self.tell("checks-key", (*place, key), f"{key} is looked at by the step validate", "add it")
         self.judge(place, check, expected)
         return check
 

@@ -191,3 +191,14 @@ def test_the_command_ends_with_3_and_the_lines(root: Path) -> None:
     ended = run_checks(path, "--only", "b")
     assert ended.code == 2
     assert "--only b names none of the checks" in ended.err
+
+
+@pytest.mark.parametrize("key", ["prompts", "reference"])
+def test_what_only_validate_reads_is_not_passed_over(root: Path, key: str) -> None:
+    named = "prompts.txt" if key == "prompts" else "draft"
+    path = write(root / "CHECKS.toml", f'[[check]]\nname = "a"\nsource = "draft"\n{key} = "{named}"\n')
+    with pytest.raises(InputError) as fault:
+        read_checks(path)
+    (finding,) = fault.value.findings
+    assert (finding.rule, finding.where) == ("checks-key", f"{path}:4")
+    assert finding.message == f"{key} is looked at by the step validate."
