@@ -95,3 +95,7 @@ def bench_command(
 
 def main() -> None:
     run(bench_command, "dspark-bench")
+
+
+if __name__ == "__main__":
+    main()

@@ -57,7 +57,8 @@ def convert(
     ] = None,
     no_chat_template: Annotated[bool, typer.Option("--no-chat-template", help="Leave the template out.")] = False,
     mask_token_id: Annotated[
-        int | None, typer.Option(metavar="ID", help="Mask token, where the config is silent or wrong.")
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, metavar="ID", help="Mask token, where the config is silent or wrong."),
     ] = None,
     sample_from_anchor: Annotated[
         bool | None,

@@ -164,3 +164,7 @@ def _size(path: Path) -> int:
 
 def main() -> None:
     run(inspect, "dspark-inspect")
+
+
+if __name__ == "__main__":
+    main()

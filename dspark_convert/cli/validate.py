@@ -155,3 +155,7 @@ def _show_positions(out: Output, acceptance: Acceptance, parity: Parity | None) 
 
 def main() -> None:
     run(validate_command, "dspark-validate")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dspark_convert.errors import InputError, UsageError
+from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.ggufio.split import named_set
 from dspark_convert.runtime import DEFAULT_MAX_TOKENS, DEFAULT_TIMEOUT
 from dspark_convert.runtime.guard import Outcome, run_job
@@ -106,12 +106,16 @@ def default_prompts() -> list[str]:
 def read_prompts(path: Path) -> list[str]:
     """The prompts in ``path``, one a line, blank lines left out.
 
-    Raises UsageError if there is no such file, InputError if it holds no text or no end.
+    Raises UsageError if there is no such file, InputError if it holds no text or no end,
+    EnvironmentFault if it cannot be read.
     """
     if not path.exists() or path.is_dir():  # a pipe is as good as a file: --prompts <(command)
         raise UsageError(f"there is no prompts file {path}.")
-    with path.open("rb") as file:
-        data = file.read(MAX_PROMPT_BYTES + 1)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PROMPT_BYTES + 1)
+    except OSError as fault:  # that of reading names no file itself
+        raise EnvironmentFault(f"the prompts file {path} cannot be read: {fault.strerror}.") from fault
     if len(data) > MAX_PROMPT_BYTES:
         raise InputError(f"{path} holds more than {MAX_PROMPT_BYTES // 2**20} MiB of prompts; give fewer.")
     try:

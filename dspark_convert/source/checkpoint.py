@@ -61,7 +61,8 @@ def require_directory(path: Path, role: str) -> None:
     hint = f"give its directory {path.parent}" if path.suffix == ".safetensors" else "give a directory"
     if path.suffix == ".gguf":
         hint = "give a GGUF of the target with --target-gguf"
-    raise UsageError(f"{role} {path} is a file, expected a checkpoint directory: {hint}.")
+    expected = "a checkpoint directory or a GGUF" if role == "the draft" else "a checkpoint directory"
+    raise UsageError(f"{role} {path} is a file, expected {expected}: {hint}.")
 
 
 def read_config(root: Path, role: str) -> dict[str, Any]:

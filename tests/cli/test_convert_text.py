@@ -50,3 +50,17 @@ def test_a_long_conversion_says_how_far_it_is(pair: Pair, convert: Convert, monk
     assert re.fullmatch(r"writing: .*B in 0 s, .*/s", lines[-1])
     assert told.out == silent.out
     assert "writing" not in convert(*command, "--quiet").err
+
+
+@pytest.mark.parametrize("token", ["-1", str(2**32)])
+def test_a_mask_token_that_no_file_can_hold(token: str, pair: Pair, convert: Convert) -> None:
+    ended = convert(pair.draft, "--target-gguf", pair.gguf, "--mask-token-id", token)
+    assert (ended.code, ended.out) == (2, "")
+    assert "'--mask-token-id'" in ended.err
+
+
+def test_a_file_in_place_of_a_draft(convert: Convert, tmp_path: Path) -> None:
+    (tmp_path / "some.txt").write_text("x")
+    ended = convert(tmp_path / "some.txt")
+    assert ended.code == 2
+    assert "some.txt is a file, expected a checkpoint directory or a GGUF" in ended.err

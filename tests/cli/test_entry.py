@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dspark_convert import __version__
+
 ROOT = Path(__file__).parents[2]
 COMMANDS = ["bench", "check", "convert", "inspect", "validate"]
 
@@ -31,6 +33,13 @@ def test_every_installed_command_starts_there() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {f"dspark-{name}": f"dspark_convert.cli.entry:{name}" for name in COMMANDS}
     assert all(find_spec(f"dspark_convert.cli.{name}") for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_module_is_a_command_too(command: str) -> None:
+    run = [sys.executable, "-m", f"dspark_convert.cli.{command}", "--version"]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, __version__, "")
 
 
 def test_an_empty_variable_is_none(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -182,3 +183,16 @@ def test_prompts_from_a_pipe(tmp_path: Path) -> None:
     writer.join()
     with pytest.raises(UsageError, match="no prompts file"):
         read_prompts(tmp_path)
+
+
+def test_prompts_that_cannot_be_read_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc/self/mem: it opens, and reading ends in an error that names no file."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    path = tmp_path / "prompts.txt"
+    path.write_text("one")
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(EnvironmentFault, match=r"prompts\.txt cannot be read: Input/output error"):
+        read_prompts(path)
