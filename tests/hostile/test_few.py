@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,11 +99,9 @@ def test_memory_is_a_small_multiple(tmp_path: Path, floor: int, kind: str) -> No
     fill, multiple = FULL[kind]
     path = tmp_path / "dspark-x.gguf"
     path.write_bytes(crowded(fill))
-    began = time.monotonic()
     used = peak(path) - floor
     print(f"{used:,} bytes, {used / path.stat().st_size:.1f} times the file")
     assert used < multiple * path.stat().st_size + 4_000_000
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(("kind", "multiple"), [("bools", 2), ("strings", 4), ("arrays", 3), ("text", 20)])
@@ -123,7 +120,8 @@ def test_few_findings_of_each_rule_are_told(tmp_path: Path, inspect: Inspect) ->
         rules = [finding.rule for finding in file.findings]
     assert rules.count("bad-utf8") == rules.count("odd-bool") == MAX_OF_A_RULE + 1
     ended = inspect(path)
-    assert f"file: there are {MAX_METADATA_ENTRIES - 30 - MAX_OF_A_RULE:,} more findings of this kind" in ended.out
+    more = MAX_METADATA_ENTRIES - len(Raw().entries) - MAX_OF_A_RULE
+    assert f"file: there are {more:,} more findings of this kind" in ended.out
 
 
 def test_a_long_name_does_not_widen_every_line(tmp_path: Path, inspect: Inspect) -> None:
