@@ -41,4 +41,4 @@ def _file_type(file: GGUFFile) -> Iterator[Finding]:
         return
     names = sorted({tensor.type_name for tensor in file.tensors if tensor.type in held})
     message = f"the file says {number} ({stated.name}), but its matrices are {', '.join(names)}."
-    yield warning("file-type", "general.file_type", message, "convert the draft again")
+    yield warning("file-type", "general.file_type", message, "rewrite the file: dspark-convert FILE")

@@ -15,6 +15,8 @@ from dspark_convert.lint.wanted import Wanted, trimmed
 from dspark_convert.words import listed
 
 AGAIN = "convert the published checkpoint again"
+#: of what a port puts right
+REWRITE = "rewrite the file: dspark-convert FILE"
 
 #: ends a name that a fork spells without its ".weight"
 SINKS = ".attn_sinks.weight"
@@ -54,7 +56,7 @@ def _missing(file: GGUFFile, draft: Draft, by_name: dict[str, Wanted]) -> Iterat
     bare = [name for name in by_name if name.endswith(SINKS) and file.tensor(name.removesuffix(".weight"))]
     if bare:
         message = f"the attention sinks stand here without .weight, under which llama.cpp looks for {bare[0]}."
-        yield error("sinks-name", bare[0].removesuffix(".weight"), message, AGAIN)
+        yield error("sinks-name", bare[0].removesuffix(".weight"), message, REWRITE)
         missing = [name for name in missing if name not in bare]
     if "conf_proj.weight" in missing:
         missing.remove("conf_proj.weight")
@@ -119,7 +121,7 @@ def _vectors(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
     if odd:
         names = listed([f"{tensor.name} ({tensor.type_name})" for tensor in odd], SHOWN_NAMES)
         message = f"norms, biases and sinks have to be F32 for llama.cpp: {names}."
-        yield error("vector-type", odd[0].name, message, AGAIN)
+        yield error("vector-type", odd[0].name, message, REWRITE)
 
 
 def _heads(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
