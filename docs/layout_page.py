@@ -19,7 +19,7 @@ makes a mainline file of it, where mainline can run such a draft at all. Each se
 `table.py`'s `ORDER`, and a file in `tests/ggufio/layout_files.py` that is written from its documentation.
 
 Taps are what the runtime reads of the target. Mainline's numbers name layer *inputs*; where a layout names *outputs*,
-reading adds one and writing takes it off, once.
+reading adds one and writing takes it off, once: outputs `[0, 2, 4] -> [1, 3, 5]` inputs.
 """
 
 
