@@ -105,9 +105,9 @@ def test_numbers_that_make_no_sense(tmp_path: Path, inspect: Inspect, key: str, 
     for count in (2, 65_535):
         path = tmp_path / name(0, count)
         path.write_bytes(draft(put("split.count", UINT16, count), put("split.no", UINT16, 0), put(key, kind, value)))
-        began = time.monotonic()
+        began = time.process_time()
         assert inspect("--strict", path).code in (0, 1, 3)
-        assert time.monotonic() - began < 5
+        assert time.process_time() - began < 5
 
 
 def test_more_parts_than_files_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
