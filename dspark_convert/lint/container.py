@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
@@ -32,12 +32,19 @@ def check_container(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
         yield info("file-name", file.path.name, message, "rename it, or name it to llama.cpp with --spec-draft-model")
 
 
+def misnamed(number: object, held: Set[GGMLType | int]) -> GGMLType | None:
+    """The type that ``general.file_type`` promises of matrices of the types ``held``, if it is not kept."""
+    stated = TYPE_OF_FILE.get(number) if type(number) is int else None
+    kept = held == {stated} if stated is GGMLType.F32 else stated in held
+    return None if not held or kept else stated
+
+
 def _file_type(file: GGUFFile) -> Iterator[Finding]:
     """What tools show as the file's type; llama.cpp itself goes by each tensor's own."""
     number = file.metadata.get("general.file_type")
-    stated = TYPE_OF_FILE.get(number) if type(number) is int else None
     held = {tensor.type for tensor in file.tensors if len(tensor.shape) > 1 and tensor.shape[1] > 1}
-    if stated is None or not held or (held == {stated} if stated is GGMLType.F32 else stated in held):
+    stated = misnamed(number, held)
+    if stated is None:
         return
     names = sorted({tensor.type_name for tensor in file.tensors if tensor.type in held})
     message = f"the file says {number} ({stated.name}), but its matrices are {', '.join(names)}."

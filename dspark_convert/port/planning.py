@@ -17,6 +17,7 @@ from dspark_convert.foreign.keys import judge_dialect
 from dspark_convert.ggufio.dialects import Reading, read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.ggufio.types import KV, MAX_LAYERS, GGMLType
+from dspark_convert.lint.container import misnamed
 from dspark_convert.options import Options
 from dspark_convert.pair.fit import judge_file, target_names
 from dspark_convert.pair.judge import judge_order
@@ -87,9 +88,11 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
     made = [(each.role, job) for each, job in zip(held, jobs, strict=True)]
     findings += told
     same = all(job.type is each.stored for each, job in zip(held, jobs, strict=True))
-    all_f32 = all(job.type is GGMLType.F32 for job in jobs if len(job.shape) > 1 and job.shape[1] > 1)
+    matrices = {job.type for job in jobs if len(job.shape) > 1 and job.shape[1] > 1}
+    all_f32 = matrices <= {GGMLType.F32}
+    named = misnamed(old.metadata.get("general.file_type"), matrices) in (None, GGMLType.F32)
     kvs = port_metadata(
-        old.metadata, file.path, draft, target, tokenizer, main_type(made), same_types=same, all_f32=all_f32
+        old.metadata, file.path, draft, target, tokenizer, main_type(made), same_types=same and named, all_f32=all_f32
     )
     findings += judge_dialect(options.dialect, draft)
     plan = replace(plan, draft=draft, label=label(types, made), metadata=kvs, tensors=tuple(jobs))
