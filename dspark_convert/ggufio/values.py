@@ -145,6 +145,12 @@ class LazyArray(Sequence[Any]):
     def __repr__(self) -> str:
         return f"<LazyArray of {len(self)} {self.item_type.name}>"
 
+    def encoded_strings(self) -> Iterator[bytes]:
+        """The bytes of each item of an array of strings."""
+        view = self._view
+        for start, end in self._string_spans():
+            yield view[start:end].tobytes()
+
     def _encoded(self) -> memoryview:
         return self._view[self._head.start : self._head.end]
 

@@ -76,10 +76,13 @@ def _twice(tokens: LazyArray) -> tuple[int, int] | None:
     """The first two places of a text that stands there twice; llama.cpp gives empty ones names of their own."""
     if tokens.item_type is not ValueType.STRING:
         return None
-    # The texts themselves would take several times the file's size.
-    same = {a for a, b in pairwise(sorted(hash(token) for token in tokens if token)) if a == b}
-    places: dict[str, int] = {}
-    for place, token in enumerate(tokens if same else ()):
+    # The texts themselves would take several times the file's size, and most files have no two that are equal.
+    hashes = [hash(token) for token in tokens.encoded_strings() if token]
+    if len(set(hashes)) == len(hashes):
+        return None
+    same = {a for a, b in pairwise(sorted(hashes)) if a == b}
+    places: dict[bytes, int] = {}
+    for place, token in enumerate(tokens.encoded_strings()):
         if hash(token) in same and (first := places.setdefault(token, place)) != place:
             return first, place
     return None

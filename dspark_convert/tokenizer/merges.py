@@ -8,7 +8,6 @@ from typing import Any
 
 from dspark_convert.errors import InputError
 from dspark_convert.tokenizer.files import TokenizerFiles
-from dspark_convert.tokenizer.known import all_known
 from dspark_convert.tokenizer.vocabulary import bpe_model
 from dspark_convert.words import shown
 
@@ -22,6 +21,8 @@ def read_merges(files: TokenizerFiles, ids: Mapping[str, int]) -> list[str]:
     Both spellings are read: "a b", and since 2024 ["a", "b"]. Raises InputError if there are
     none (llama.cpp loads no BPE without), if one is malformed, or if one needs a missing token.
     """
+    from dspark_convert.tokenizer.known import all_known  # numpy, which inspecting a file does without
+
     path = files.tokenizer_path
     listed = bpe_model(files).get("merges")
     if not isinstance(listed, list) or not listed:

@@ -322,3 +322,10 @@ def test_origins_of_a_checkpoint(tmp_path: Path) -> None:
 
 def test_origins_of_a_file(good: Path) -> None:
     assert "Every field is a key of the file" in inspect(good, "--origins")[1]
+
+
+def test_a_header_is_read_without_numpy(good: Path) -> None:
+    look = "from dspark_convert.cli.inspect import inspect\nfrom dspark_convert.cli.runner import run\n"
+    watched = f"import sys\n{look}try:\n    run(inspect, 'x', sys.argv[1:])\nfinally:\n    assert 'numpy' not in sys.modules\n"
+    done = subprocess.run([sys.executable, "-c", watched, good], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
