@@ -326,6 +326,7 @@ def test_origins_of_a_file(good: Path) -> None:
 
 def test_a_header_is_read_without_numpy(good: Path) -> None:
     look = "from dspark_convert.cli.inspect import inspect\nfrom dspark_convert.cli.runner import run\n"
-    watched = f"import sys\n{look}try:\n    run(inspect, 'x', sys.argv[1:])\nfinally:\n    assert 'numpy' not in sys.modules\n"
+    then = "try:\n    run(inspect, 'x', sys.argv[1:])\nfinally:\n    assert 'numpy' not in sys.modules\n"
+    watched = f"import sys\n{look}{then}"
     done = subprocess.run([sys.executable, "-c", watched, good], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
