@@ -48,7 +48,8 @@ class Copy:
         self.kv[key] = self.kv[key]._replace(value=value)
 
     def write(self, path: Path, outtype: str = "F32", pack: Pack = gguf.quants.quantize) -> Path:
-        """Matrices are written as ``outtype``, rounded by ``pack`` (the gguf package if not told); Q4_0 spares heads."""
+        """Matrices are written as ``outtype``, rounded by ``pack`` (the gguf package if not told); Q4_0 spares the
+        heads."""
         writer = gguf.GGUFWriter(path, self.kv["general.architecture"].value)
         for key, entry in self.kv.items():
             if key != "general.architecture":
