@@ -31,6 +31,9 @@ PORTED_AWAY = {
     "vocabulary-missing",
 }
 
+#: stands for the target's file where none was given
+MODEL = "TARGET.gguf"
+
 #: characters of a metadata value that are shown
 VALUE_WIDTH = 100
 #: items of an array that are shown
@@ -77,16 +80,19 @@ def next_step(inspection: Inspection, target: str = "") -> tuple[str, str]:
         option = "--target-gguf" if target.endswith(".gguf") else "--target-model-dir"
         given = "" if inspection.in_target and not target else f" {option} {_quoted(target or 'TARGET')}"
         return "Convert it with", f"dspark-convert {_quoted(path)}{given}"
-    given = _quoted(target or "TARGET.gguf")
+    directory = bool(target) and not target.endswith(".gguf")
     if draft is None or errors or not mainline(inspection.dialect):
-        return "Make a file for mainline llama.cpp with", f"dspark-convert {_quoted(path)} --target-gguf {given}"
+        given = f"--target-model-dir {_quoted(target)}" if directory else f"--target-gguf {_quoted(target or MODEL)}"
+        return "Make a file for mainline llama.cpp with", f"dspark-convert {_quoted(path)} {given}"
+    # A directory or a repository says what the draft fits, and llama-server takes neither.
+    runs = target if Path(target).is_file() else MODEL
     if "read" in inspection.container:  # on the hub
         name = Path(str(path).rpartition(":")[2]).name
-        return "Download it, and run it with", server_line(draft, name, target or "TARGET.gguf")
-    return "Run it with", server_line(draft, path, target or "TARGET.gguf")
+        return "Download it, and run it with", server_line(draft, name, runs)
+    return "Run it with", server_line(draft, path, runs)
 
 
-def server_line(draft: Draft, path: Path | str, target: Path | str = "TARGET.gguf") -> str:
+def server_line(draft: Draft, path: Path | str, target: Path | str = MODEL) -> str:
     """The command that drafts with the file ``path``: the whole trained block, not llama.cpp's default of 3."""
     spec_type = "draft-dspark" if draft.kind == "dspark" else "draft-dflash"
     flags = f"--spec-type {spec_type} --spec-draft-n-max {draft.drafts_per_block}"

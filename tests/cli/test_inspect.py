@@ -330,3 +330,12 @@ def test_a_header_is_read_without_numpy(good: Path) -> None:
     watched = f"import sys\n{look}{then}"
     done = subprocess.run([sys.executable, "-c", watched, good], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_line_to_run_names_a_file_only(good: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.gguf"
+    target.touch()
+    inspection = inspect_file(good)
+    assert f"llama-server -m {target} " in next_step(inspection, str(target))[1]
+    for other in ("", str(tmp_path), "org/name", "org/name:target.gguf"):
+        assert "llama-server -m TARGET.gguf " in next_step(inspection, other)[1]
