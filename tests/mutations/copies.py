@@ -47,9 +47,10 @@ class Copy:
         """Another value of the same type."""
         self.kv[key] = self.kv[key]._replace(value=value)
 
-    def write(self, path: Path, outtype: str = "F32", pack: Pack = gguf.quants.quantize) -> Path:
-        """Matrices are written as ``outtype``, rounded by ``pack`` (the gguf package if not told); Q4_0 spares the
-        heads."""
+    def write(
+        self, path: Path, outtype: str = "F32", pack: Pack = gguf.quants.quantize, heads: str | None = None
+    ) -> Path:
+        """Matrices are written as ``outtype``, those of HEADS as ``heads`` if told; rounded by ``pack``."""
         writer = gguf.GGUFWriter(path, self.kv["general.architecture"].value)
         for key, entry in self.kv.items():
             if key != "general.architecture":
@@ -60,7 +61,7 @@ class Copy:
             elif tensor.ndim == 1 or outtype == "F32":
                 writer.add_tensor(name, np.ascontiguousarray(tensor))
             else:
-                kind = gguf.GGMLQuantizationType["Q8_0" if outtype == "Q4_0" and name in HEADS else outtype]
+                kind = gguf.GGMLQuantizationType[heads if heads and name in HEADS else outtype]
                 writer.add_tensor(name, pack(tensor, kind), raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

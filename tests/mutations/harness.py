@@ -113,7 +113,9 @@ class Bench:
         def judge_mutant(item: tuple[Mutant, Copy]) -> Verdict:
             mutant, copy = item
             with tempfile.TemporaryDirectory(dir=self.root) as directory:
-                path = copy.write(Path(directory) / "dspark-mutant.gguf", outtype)
+                path = copy.write(
+                    Path(directory) / "dspark-mutant.gguf", outtype, heads="Q8_0" if outtype == "Q4_0" else None
+                )
                 return self.judge(mutant.name, path, mutant.target)
 
         return in_parallel(judge_mutant, self.copies(mutants))
