@@ -10,7 +10,7 @@ import typer
 from dspark_convert.bench import DEFAULT_MAX_TOKENS, DEFAULT_SECONDS, DEFAULT_TIMEOUT
 from dspark_convert.cli.output import Output
 from dspark_convert.cli.phases import phases
-from dspark_convert.cli.runner import VersionFlag, run
+from dspark_convert.cli.runner import LibraryOption, MemoryOption, TimeoutOption, VersionFlag, run
 
 
 def bench_command(
@@ -39,23 +39,9 @@ def bench_command(
     png: Annotated[
         Path | None, typer.Option("--png", metavar="FILE", help="Write the charts as PNG (needs the extra 'plots').")
     ] = None,
-    lib: Annotated[
-        Path | None,
-        typer.Option("--lib", metavar="PATH", help="The llama.cpp library, or the directory that holds it."),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="Give up after this long.")
-    ] = DEFAULT_TIMEOUT,
-    memory: Annotated[
-        float | None,
-        typer.Option(
-            "--memory",
-            metavar="GB",
-            min=0.1,
-            max=1e6,
-            help="Let llama.cpp take at most this much (default: twice the files, and 8).",
-        ),
-    ] = None,
+    lib: LibraryOption = None,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+    memory: MemoryOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     version: VersionFlag = False,  # noqa: ARG001 - handled by its callback

@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import IO, Annotated, Any, NoReturn
 
@@ -47,6 +48,22 @@ def _print_version(wanted: bool) -> None:
 VersionFlag = Annotated[
     bool,
     typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+]
+
+#: options of the commands that run llama.cpp
+LibraryOption = Annotated[
+    Path | None, typer.Option("--lib", metavar="PATH", help="The llama.cpp library, or the directory that holds it.")
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="Give up after this long.")]
+MemoryOption = Annotated[
+    float | None,
+    typer.Option(
+        "--memory",
+        metavar="GB",
+        min=0.1,
+        max=1e6,
+        help="Let llama.cpp take at most this much (default: twice the files, and 8).",
+    ),
 ]
 
 

@@ -9,7 +9,7 @@ import typer
 
 from dspark_convert.cli.output import SENTENCE_WIDTH, Output
 from dspark_convert.cli.phases import phases
-from dspark_convert.cli.runner import VersionFlag, run
+from dspark_convert.cli.runner import LibraryOption, MemoryOption, TimeoutOption, VersionFlag, run
 from dspark_convert.findings import error
 from dspark_convert.runtime import DEFAULT_MAX_TOKENS, DEFAULT_TIMEOUT
 
@@ -40,23 +40,9 @@ def validate_command(
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", min=2, help="Tokens to decode for each prompt.")
     ] = DEFAULT_MAX_TOKENS,
-    lib: Annotated[
-        Path | None,
-        typer.Option("--lib", metavar="PATH", help="The llama.cpp library, or the directory that holds it."),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="Give up after this long.")
-    ] = DEFAULT_TIMEOUT,
-    memory: Annotated[
-        float | None,
-        typer.Option(
-            "--memory",
-            metavar="GB",
-            min=0.1,
-            max=1e6,
-            help="Let llama.cpp take at most this much (default: twice the files, and 8).",
-        ),
-    ] = None,
+    lib: LibraryOption = None,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+    memory: MemoryOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     version: VersionFlag = False,  # noqa: ARG001 - handled by its callback

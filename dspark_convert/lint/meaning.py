@@ -9,10 +9,8 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.values import LazyArray
-from dspark_convert.lint.stages import check_stages
+from dspark_convert.lint.stages import AGAIN, check_stages
 from dspark_convert.pair.judge import TOLD_TAPS, judge_order
-
-AGAIN = "correct the checkpoint's config and convert again"
 
 #: no published draft proposes more than 16 tokens a round; beyond this a value is damage,
 #: and ``runtime`` decodes a block in one batch

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from dspark_convert.ggufio.reader import open_gguf
+from tests.conftest import Convert
 from tests.draft_file import DraftFile
 from tests.ggufio.layout_files import FILES
-from tests.hostile.conftest import Inspect
 from tests.stage_file import StageFile
 
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("make", [DraftFile, StageFile, *(make for _, make, _ in FILES.values())])
 def test_g27_both_byte_orders_mean_the_same(
-    tmp_path: Path, inspect: Inspect, make: Callable[[], DraftFile], version: int
+    tmp_path: Path, inspect: Convert, make: Callable[[], DraftFile], version: int
 ) -> None:
     documents = []
     for order in "<>":
@@ -34,7 +34,7 @@ def test_g27_both_byte_orders_mean_the_same(
     assert "needs a byte swap to run on this machine" in more["message"]
 
 
-def test_g27_strict(tmp_path: Path, inspect: Inspect) -> None:
+def test_g27_strict(tmp_path: Path, inspect: Convert) -> None:
     path = DraftFile().write(tmp_path / "dspark-x.gguf", ">")
     ended = inspect("--strict", path)
     assert ended.code == 1

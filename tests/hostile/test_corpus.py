@@ -10,8 +10,7 @@ import pytest
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.ggufio.reader import open_gguf
-from tests.conftest import Ended
-from tests.hostile.conftest import Inspect
+from tests.conftest import Convert, Ended
 from tests.hostile.corpus import CORPUS
 from tests.hostile.raw import draft
 
@@ -20,7 +19,7 @@ def told(ended: Ended) -> str:
     return ended.out + ended.err
 
 
-def test_the_draft_that_is_bent_is_good(tmp_path: Path, inspect: Inspect) -> None:
+def test_the_draft_that_is_bent_is_good(tmp_path: Path, inspect: Convert) -> None:
     path = tmp_path / "dspark-x.gguf"
     path.write_bytes(draft())
     ended = inspect("--strict", path)
@@ -29,7 +28,7 @@ def test_the_draft_that_is_bent_is_good(tmp_path: Path, inspect: Inspect) -> Non
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=f"{case.row} {name}".strip()) for name, case in CORPUS.items()])
-def test_corpus(tmp_path: Path, inspect: Inspect, name: str) -> None:
+def test_corpus(tmp_path: Path, inspect: Convert, name: str) -> None:
     case = CORPUS[name]
     path = tmp_path / "dspark-x.gguf"
     path.write_bytes(case.build())

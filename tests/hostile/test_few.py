@@ -13,8 +13,8 @@ import pytest
 from dspark_convert.findings import MAX_OF_A_RULE
 from dspark_convert.ggufio.cursor import MAX_METADATA_ENTRIES, MAX_TENSORS
 from dspark_convert.ggufio.reader import open_gguf
+from tests.conftest import Convert
 from tests.gguf_bytes import ARRAY, STRING, Builder
-from tests.hostile.conftest import Inspect
 from tests.hostile.raw import Raw
 
 B = Builder()
@@ -113,7 +113,7 @@ def test_json_is_written_piece_by_piece(tmp_path: Path, floor: int, kind: str, m
     assert used < multiple * path.stat().st_size + 4_000_000
 
 
-def test_few_findings_of_each_rule_are_told(tmp_path: Path, inspect: Inspect) -> None:
+def test_few_findings_of_each_rule_are_told(tmp_path: Path, inspect: Convert) -> None:
     path = tmp_path / "dspark-x.gguf"
     path.write_bytes(crowded(many_keys))
     with open_gguf(path) as file:
@@ -124,7 +124,7 @@ def test_few_findings_of_each_rule_are_told(tmp_path: Path, inspect: Inspect) ->
     assert f"file: there are {more:,} more findings of this kind" in ended.out
 
 
-def test_a_long_name_does_not_widen_every_line(tmp_path: Path, inspect: Inspect) -> None:
+def test_a_long_name_does_not_widen_every_line(tmp_path: Path, inspect: Convert) -> None:
     raw = Raw()
     raw.put("k" * 60_000, 4, 1)
     raw.append("t" * 60_000, (8,))
@@ -135,7 +135,7 @@ def test_a_long_name_does_not_widen_every_line(tmp_path: Path, inspect: Inspect)
     assert "(60,000 characters)" in ended.out
 
 
-def test_more_is_not_read(tmp_path: Path, inspect: Inspect) -> None:
+def test_more_is_not_read(tmp_path: Path, inspect: Convert) -> None:
     path = tmp_path / "x.gguf"
     for count, what in ((MAX_METADATA_ENTRIES + 1, "16,385 metadata"), (17_000_000, "17,000,000 metadata")):
         path.write_bytes(B.file([], kv_count=count))

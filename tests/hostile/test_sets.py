@@ -10,7 +10,7 @@ import pytest
 from dspark_convert.errors import DsparkError
 from dspark_convert.ggufio.reader import open_gguf
 from dspark_convert.ggufio.sniff import map_file
-from tests.hostile.conftest import Inspect
+from tests.conftest import Convert
 from tests.hostile.raw import Raw, draft, put
 
 INT32, UINT16 = 5, 2
@@ -42,12 +42,12 @@ def write_set(directory: Path, count: int) -> list[Path]:
     return paths
 
 
-def test_a_good_set(tmp_path: Path, inspect: Inspect) -> None:
+def test_a_good_set(tmp_path: Path, inspect: Convert) -> None:
     first, _ = write_set(tmp_path, 2)
     assert inspect("--strict", first).code == 0
 
 
-def test_a_set_in_a_circle(tmp_path: Path, inspect: Inspect) -> None:
+def test_a_set_in_a_circle(tmp_path: Path, inspect: Convert) -> None:
     first, second = write_set(tmp_path, 2)
     second.unlink()
     second.symlink_to(first.name)
@@ -56,7 +56,7 @@ def test_a_set_in_a_circle(tmp_path: Path, inspect: Inspect) -> None:
     assert "says that it is number 0 of 2, expected 1 of 2" in ended.out
 
 
-def test_links_that_lead_nowhere(tmp_path: Path, inspect: Inspect) -> None:
+def test_links_that_lead_nowhere(tmp_path: Path, inspect: Convert) -> None:
     first, second = write_set(tmp_path, 2)
     second.unlink()
     second.symlink_to(second.name)
@@ -65,7 +65,7 @@ def test_links_that_lead_nowhere(tmp_path: Path, inspect: Inspect) -> None:
     assert "1 of its 2 parts are missing" in ended.out
 
 
-def test_a_part_that_is_something_else(tmp_path: Path, inspect: Inspect) -> None:
+def test_a_part_that_is_something_else(tmp_path: Path, inspect: Convert) -> None:
     first, second = write_set(tmp_path, 2)
     for data, told in ((b"", "is empty"), (b"GGUF", "is cut short"), (draft()[:900], "cut short or damaged")):
         second.write_bytes(data)
@@ -80,7 +80,7 @@ def test_a_part_that_is_something_else(tmp_path: Path, inspect: Inspect) -> None
     assert "device or pipe" in inspect(first).err
 
 
-def test_another_part_than_the_first(tmp_path: Path, inspect: Inspect) -> None:
+def test_another_part_than_the_first(tmp_path: Path, inspect: Convert) -> None:
     _, second = write_set(tmp_path, 2)
     ended = inspect(second)
     assert ended.code == 3
@@ -101,7 +101,7 @@ def test_another_part_than_the_first(tmp_path: Path, inspect: Inspect) -> None:
         ("split.tensors.count", 8, "29"),
     ],
 )
-def test_numbers_that_make_no_sense(tmp_path: Path, inspect: Inspect, key: str, kind: int, value: object) -> None:
+def test_numbers_that_make_no_sense(tmp_path: Path, inspect: Convert, key: str, kind: int, value: object) -> None:
     for count in (2, 65_535):
         path = tmp_path / name(0, count)
         path.write_bytes(draft(put("split.count", UINT16, count), put("split.no", UINT16, 0), put(key, kind, value)))

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ import pytest
 
 from dspark_convert.ggufio.reader import open_gguf
 from tests.checkpoints import Pair, zeros
-from tests.conftest import Convert, Ended
+from tests.conftest import Convert
 from tests.draft_file import DraftFile
 from tests.gguf_bytes import ARRAY, STRING
-from tests.hostile.conftest import Inspect
 from tests.hostile.raw import Raw
 
 EVIL = "::set-output name=a::b\x1b[2J\x1b]0;x\x07\r\n::error::c\u202ed\u2028##[error]e##vso[f]; touch g `h` $(i)"
@@ -92,7 +90,7 @@ def evil(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("flags", [(), ("--tensors",), ("--deep",), ("--quiet",), ("--strict",), ("--verify-hash",)])
-def test_g30_inspect(evil: Path, inspect: Inspect, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_g30_inspect(evil: Path, inspect: Convert, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (evil, evil.relative_to(evil.parent)):
         monkeypatch.chdir(evil.parent)
         ended = inspect(*flags, "--", name)
@@ -100,7 +98,7 @@ def test_g30_inspect(evil: Path, inspect: Inspect, flags: tuple[str, ...], monke
         assert ended.code in (0, 1, 3)
 
 
-def test_g30_inspect_as_json(evil: Path, inspect: Inspect) -> None:
+def test_g30_inspect_as_json(evil: Path, inspect: Convert) -> None:
     ended = inspect("--json", evil)
     assert ended.out.isascii()
     assert_plain(ended.out, ended.err)
@@ -108,7 +106,7 @@ def test_g30_inspect_as_json(evil: Path, inspect: Inspect) -> None:
     assert json.dumps(EVIL)[1:-1] in json.dumps(ended.document)
 
 
-def test_g30_inspect_compares(evil: Path, inspect: Inspect, tmp_path: Path) -> None:
+def test_g30_inspect_compares(evil: Path, inspect: Convert, tmp_path: Path) -> None:
     good = tmp_path / "dspark-good.gguf"
     good.write_bytes(Raw().encode())
     for flags in (("--diff", evil, good), ("--diff", good, evil), ("--target", evil, good), ("--target", good, evil)):
@@ -117,27 +115,7 @@ def test_g30_inspect_compares(evil: Path, inspect: Inspect, tmp_path: Path) -> N
         assert ended.code in (0, 1, 2, 3)
 
 
-@pytest.fixture
-def validate(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Ended]]:
-    from dspark_convert.cli.runner import run
-    from dspark_convert.cli.validate import validate_command as command
-
-    handlers = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)}
-
-    def call(*args: str | Path) -> Ended:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            run(command, "dspark-validate", [str(arg) for arg in args])
-        out, err = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return Ended(end.value.code, out, err)
-
-    yield call
-    for name, handler in handlers.items():
-        signal.signal(name, handler)
-
-
-def test_g30_validate(evil: Path, validate: Callable[..., Ended]) -> None:
+def test_g30_validate(evil: Path, validate: Convert) -> None:
     ended = validate(evil, "--target", evil)
     assert_plain(ended.out, ended.err)
     assert ended.code in (1, 2, 3)
@@ -174,7 +152,7 @@ def test_g30_convert_a_checkpoint_that_says_it(convert: Convert, pair: Pair) -> 
 @pytest.mark.parametrize(
     "name", ["x; touch g.gguf", "$(touch g) `h`.gguf", "it's \"$HOME\" ''.gguf", "-o.gguf", "a\\.gguf"]
 )
-def test_g38_the_command_line_is_one_for_a_shell(tmp_path: Path, inspect: Inspect, name: str) -> None:
+def test_g38_the_command_line_is_one_for_a_shell(tmp_path: Path, inspect: Convert, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(Raw().encode())
     (line,) = [line for line in inspect(path).out.splitlines() if line.strip().startswith("llama-server")]
