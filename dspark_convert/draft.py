@@ -16,7 +16,10 @@ class Rope:
     """Rotary position embedding: ``style`` "neox" pairs (i, i + n_rot/2), "norm" pairs (2i, 2i+1).
 
     ``dimension_count`` (n_rot) is how many of a head's dimensions rotate; ``freq_base`` is theta;
-    ``scaling`` holds the scaling's own fields (``type``, ``factor``, …) or is None.
+    ``scaling`` holds the scaling's own fields or is None: ``type`` "linear" with ``factor``; "yarn"
+    with ``factor``, ``original_context_length`` and, where they are not the usual ones,
+    ``attention_factor``, ``beta_fast``, ``beta_slow``; "proportional" with ``rotated``, the number of
+    dimensions that turn, at frequencies of the whole head (Gemma4).
     """
 
     style: Literal["neox", "norm"]
@@ -56,12 +59,37 @@ class DeepSeek4:
 
 
 @dataclass(frozen=True)
+class DFlash2:
+    """Convolutions and candidate selector of a DFlash2 draft.
+
+    Before and after attention and feed-forward each slot is mixed with the ``conv_kernel_size`` - 1
+    slots before it, with coefficients for every ``conv_group_size`` channels. The selector scores
+    pairs of the ``selector_top_k`` best tokens of neighbouring slots by factors of ``selector_rank``.
+    """
+
+    conv_kernel_size: int
+    conv_group_size: int
+    selector_rank: int
+    selector_top_k: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Draft:
     """One draft model.
 
     Sizes are element counts. ``target_layers`` are llama.cpp layer *inputs*: value L is the
     residual stream that enters layer L of the target (a Hugging Face output index i is L = i + 1).
     ``markov_rank`` is 0 and ``markov_head_type`` "none" for a draft without a Markov head.
+    ``draft_vocab_size`` below ``vocab_size``: a reduced vocabulary with its own head and a table ``d2t``.
+    ``causal``: slots see only slots before them; ``causal_pattern``: per layer, where layers differ (no
+    file can say so: ``causal`` is then what is written). ``sliding_window``: a query at p sees keys above
+    p - sliding_window, in the layers of ``sliding_window_pattern``. ``attention_scale``: of the scores, None
+    is 1/sqrt(head_dim); ``value_scale``: of the attention's output; ``embedding_scale``: of the block's
+    embeddings; ``logit_scale``, then ``logit_softcap``: of the logits. ``shared_kv``: values are the keys
+    before norm and rotation, normed without a weight.
     ``origin`` says per field where its value came from ("config.json: dflash_config.block_size").
     """
 
@@ -88,6 +116,15 @@ class Draft:
     causal: bool = False
     sliding_window: int | None = None
     sliding_window_pattern: tuple[bool, ...] = ()
+    causal_pattern: tuple[bool, ...] = ()
+    hidden_act: Literal["silu", "gelu"] = "silu"
+    attention_scale: float | None = None
+    value_scale: float | None = None
+    embedding_scale: float | None = None
+    logit_scale: float | None = None
+    logit_softcap: float | None = None
+    shared_kv: bool = False
+    dflash2: DFlash2 | None = None
     has_token_embd: bool = False
     has_output: bool = False
     has_sinks: bool = False
@@ -124,7 +161,17 @@ class Draft:
             "rms_norm_eps": self.rms_norm_eps,
             "causal": self.causal,
             "sliding_window": self.sliding_window,
+            "sliding_window_pattern": list(self.sliding_window_pattern),
+            "causal_pattern": list(self.causal_pattern),
             "sinks": self.has_sinks,
+            "hidden_act": self.hidden_act,
+            "attention_scale": self.attention_scale,
+            "value_scale": self.value_scale,
+            "embedding_scale": self.embedding_scale,
+            "logit_scale": self.logit_scale,
+            "logit_softcap": self.logit_softcap,
+            "shared_kv": self.shared_kv,
+            "dflash2": self.dflash2.to_json() if self.dflash2 else None,
             "deepseek4": self.deepseek4.to_json() if self.deepseek4 else None,
             "rope": {
                 "style": self.rope.style,
