@@ -10,8 +10,9 @@ import torch
 from dspark_convert.reference.deepseek4 import Stage, mixer, visible
 from dspark_convert.reference.deepseek4_facts import StageFacts, stage_shapes
 from dspark_convert.reference.deepseek4_weights import Quantised, read_stage_tensors, replace_values, values_shapes
-from dspark_convert.reference.facts import CONFIDENCE, MARKOV_W1, Facts
+from dspark_convert.reference.facts import Facts
 from dspark_convert.reference.qwen3 import Sizes, rms_norm
+from dspark_convert.reference.spellings import CONFIDENCE, MARKOV_W1
 from dspark_convert.reference.states import States
 from dspark_convert.reference.weights import EMBED, HEAD, MARKOV_W2, Array, Shape, as_tensor, compare_shapes
 

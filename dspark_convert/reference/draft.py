@@ -23,9 +23,11 @@ from dspark_convert.reference import deepseek4_stages as stages
 from dspark_convert.reference import weights as stored
 from dspark_convert.reference.config import Config
 from dspark_convert.reference.deepseek4_weights import Quantised, plain_stage_name
-from dspark_convert.reference.facts import CONFIDENCE, MARKOV_W1, Facts, read_facts
+from dspark_convert.reference.facts import Facts, read_facts
+from dspark_convert.reference.gemma4 import Gemma4Stack, gemma4_layer_shapes
 from dspark_convert.reference.inputs import Rounding
 from dspark_convert.reference.qwen3 import Layer, Sizes, layer_shapes, rms_norm
+from dspark_convert.reference.spellings import CONFIDENCE, MARKOV_W1
 from dspark_convert.reference.states import States
 from dspark_convert.reference.weights import EMBED, HEAD, MARKOV_W2, Array, Floats, Shape, Weights
 
@@ -75,10 +77,11 @@ class Qwen3Stack:
 class Reference:
     """A draft checkpoint, ready to compute. ``facts`` are what it read of itself."""
 
-    def __init__(self, facts: Facts, weights: Weights, stack: Stack) -> None:
+    def __init__(self, facts: Facts, weights: Weights, stack: Stack, *, plain_logits: bool = False) -> None:
         self.facts = facts
         self._weights = weights
         self._stack = stack
+        self._plain_logits = plain_logits
 
     @classmethod
     def load(
@@ -90,6 +93,8 @@ class Reference:
         weights: Mapping[str, Array] | None = None,
         float32_angles: bool = False,
         window_by_distance: bool = False,
+        plain_logits: bool = False,
+        table_gelu: bool = False,
         roundings: Mapping[str, Rounding] | None = None,
         elsewhere: Mapping[str, Callable[[], torch.Tensor]] | None = None,
     ) -> Reference:
@@ -99,6 +104,8 @@ class Reference:
         borrows the target's; ``weights`` (checkpoint names) for other tensors, such as rounded ones.
         ``float32_angles``: RoPE's angles as llama.cpp rounds them, where the definition leaves it open.
         ``window_by_distance``: DeepSeek-V4's window as llama.cpp counts it, see ``deepseek4.visible``.
+        ``plain_logits``: without the scale and the cap that the draft has for them, as llama.cpp biases them.
+        ``table_gelu``: Gemma4's GELU as llama.cpp looks it up on a CPU, see ``gemma4.gelu``.
         ``roundings`` (checkpoint names): of the inputs of these matrices, as llama.cpp does, see ``inputs``.
         ``elsewhere`` (checkpoint names): read instead of these matrices of DeepSeek-V4's, each time one is used.
         Raises ValueError for what the reference cannot compute.
@@ -117,7 +124,10 @@ class Reference:
         tie(directory, tensors)
         stored.check_shapes(directory, tensors, expected_shapes(facts, tensors.keys()))
         loaded = Weights(tensors, {stored.plain_name(name): how for name, how in (roundings or {}).items()})
-        return cls(facts, loaded, Qwen3Stack(facts, loaded, sizes))
+        stack: Stack = Qwen3Stack(facts, loaded, sizes)
+        if facts.gemma4 is not None:
+            stack = Gemma4Stack(facts, facts.gemma4, loaded, sizes, table_gelu)
+        return cls(facts, loaded, stack, plain_logits=plain_logits)
 
     @torch.no_grad()
     def block(self, features: Array, anchor: int, chosen: Sequence[int], experts: Array | None = None) -> Block:
@@ -139,7 +149,7 @@ class Reference:
                 f" found {anchor} and {list(chosen)}."
             )
         states = self._stack(past, anchor, None if experts is None else torch.as_tensor(experts))
-        logits = self._weights.linear(states.final, HEAD)
+        logits = self._logits(states.final)
         first = self.facts.first_slot
         previous = torch.tensor([anchor, *chosen[first:-1]])
         markov = self._weights.rows(MARKOV_W1, previous) if self.facts.markov_rank else None
@@ -147,6 +157,14 @@ class Reference:
             logits[first:] += self._weights.linear(markov, MARKOV_W2)
         behind = None if states.behind is None else states.behind.numpy()
         return Block(logits.numpy(), self._confidence(states.judged, markov), behind)
+
+    def _logits(self, states: torch.Tensor) -> torch.Tensor:
+        """[slots, hidden] -> [slots, vocab], before any bias."""
+        logits, cap = self._weights.linear(states, HEAD), self.facts.logit_cap
+        if self._plain_logits:
+            return logits
+        logits = logits * self.facts.logit_scale
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def _confidence(self, states: torch.Tensor, markov: torch.Tensor | None) -> Floats | None:
         if not self.facts.has_confidence_head:
@@ -189,7 +207,10 @@ def expected_shapes(facts: Facts, names: Collection[str]) -> dict[str, Shape]:
         "hidden_norm.weight": (hidden,),
         "norm.weight": (hidden,),
     }
-    shapes |= layer_shapes(facts.n_layer, sizes_of(facts), facts.attention_bias, names)
+    if facts.gemma4 is not None:
+        shapes |= gemma4_layer_shapes(facts.n_layer, sizes_of(facts), facts.gemma4, names)
+    else:
+        shapes |= layer_shapes(facts.n_layer, sizes_of(facts), facts.attention_bias, names)
     if rank:
         shapes |= {MARKOV_W1: (facts.vocab_size, rank), MARKOV_W2: (facts.vocab_size, rank)}
     if facts.has_confidence_head:

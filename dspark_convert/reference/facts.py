@@ -10,14 +10,23 @@ import torch
 from dspark_convert.reference.config import Config, refuse_unknown_layers, rope_theta
 from dspark_convert.reference.deepseek4_facts import DEEPSEEK4, StageFacts, count_stages, read_stages
 from dspark_convert.reference.deepseek4_weights import read_stage_shapes
+from dspark_convert.reference.gemma4_facts import GEMMA4, Gemma4Facts, read_gemma4
 from dspark_convert.reference.qwen3 import has_biases, head_dim
+from dspark_convert.reference.spellings import (
+    CONFIDENCE,
+    MARKOV_W1,
+    confidence_columns,
+    markov_rank,
+    num_target_layers,
+    positive_or_none,
+    refuse_other_heads,
+    sample_from_anchor,
+    taps,
+)
 from dspark_convert.reference.weights import Shape, columns, read_shapes
 
 #: drafts built of Qwen3 layers; DeepSpec's own class comes first
 CLASSES = ("Qwen3DSparkModel", "DSparkDraftModel", "DFlashDraftModel")
-
-MARKOV_W1 = "markov_head.markov_w1.weight"
-CONFIDENCE = "confidence_head.proj.weight"
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,9 @@ class Facts:
     """``taps`` are layer inputs of the target: L is the residual stream that enters layer L.
 
     ``block_size`` counts the tokens of a block as it is fed: the anchor and block_size - 1 masks.
-    ``intermediate_size`` is an expert's where there are experts; ``stages`` is there for DeepSeek-V4.
+    ``intermediate_size`` is an expert's where there are experts; ``stages`` is there for DeepSeek-V4, ``gemma4``
+    for Gemma4. ``embedding_scale`` multiplies the block's embeddings; the head's output is multiplied by
+    ``logit_scale`` and then held within ``logit_cap`` by cap · tanh(logit / cap).
     """
 
     block_size: int
@@ -49,6 +60,10 @@ class Facts:
     num_target_layers: int | None
     causal: bool = False
     stages: StageFacts | None = None
+    gemma4: Gemma4Facts | None = None
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float | None = None
 
     @property
     def slots(self) -> int:
@@ -74,6 +89,8 @@ def read_facts(directory: Path) -> Facts:
     config = Config(directory)
     if config.architecture() == DEEPSEEK4:
         return read_deepseek4_facts(config)
+    if config.architecture() == GEMMA4:
+        return read_gemma4_facts(config)
     shapes = read_shapes(directory)
     refuse_other_families(config, shapes)
     rank = markov_rank(config, shapes)
@@ -137,6 +154,40 @@ def read_deepseek4_facts(config: Config) -> Facts:
     return facts
 
 
+def read_gemma4_facts(config: Config) -> Facts:
+    """Of DeepSpec's draft for Gemma 4: all its layers have the sizes of the target's global ones."""
+    shapes, own = read_shapes(config.path.parent), read_gemma4(config)
+    refuse_other_heads(config, shapes)
+    rank = markov_rank(config, shapes)
+    confidence = confidence_columns(config, shapes)
+    facts = Facts(
+        block_size=config.integer("block_size"),
+        sample_from_anchor=sample_from_anchor(config, rank),
+        taps=taps(config),
+        mask_token_id=config.integer("mask_token_id", "dflash_config.mask_token_id", minimum=0),
+        vocab_size=config.integer("vocab_size"),
+        hidden_size=config.integer("hidden_size"),
+        intermediate_size=config.integer("intermediate_size"),
+        n_layer=config.integer("num_hidden_layers"),
+        n_head=config.integer("num_attention_heads"),
+        n_head_kv=config.integer("num_global_key_value_heads" if own.key_is_value else "num_key_value_heads"),
+        head_dim=config.integer("global_head_dim"),
+        attention_bias=False,
+        rms_norm_eps=config.positive("rms_norm_eps"),
+        rope_theta=own.rope_theta,
+        context_length=config.integer("max_position_embeddings"),
+        markov_rank=rank,
+        has_confidence_head=confidence > 0,
+        confidence_with_markov=confidence > config.integer("hidden_size"),
+        num_target_layers=num_target_layers(config),
+        gemma4=own,
+        embedding_scale=config.integer("hidden_size") ** 0.5,
+        logit_cap=positive_or_none(config, "final_logit_softcapping"),
+    )
+    check(config, facts, confidence)
+    return facts
+
+
 def refuse_other_families(config: Config, shapes: dict[str, Shape]) -> None:
     name = config.architecture()
     if name not in CLASSES:
@@ -147,80 +198,7 @@ def refuse_other_families(config: Config, shapes: dict[str, Shape]) -> None:
         if config.flag(key):
             raise ValueError(f"{config.path}: the reference's blocks see themselves both ways, but {key} is true.")
     refuse_unknown_layers(config)
-    kind = config.get("markov_head_type", "dflash_config.markov_head_type")
-    if kind not in (None, "vanilla"):
-        raise ValueError(f"{config.path}: the reference computes the vanilla Markov head only, not {kind!r}.")
-    for part in ("gate_proj", "joint_proj"):
-        if f"markov_head.{part}.weight" in shapes:
-            raise ValueError(f"{config.path.parent}: the reference computes the vanilla Markov head only, not {part}.")
-
-
-def markov_rank(config: Config, shapes: dict[str, Shape]) -> int:
-    """The config's, else that of the tensors; 0 without a Markov head."""
-    stored = columns(shapes, MARKOV_W1)
-    rank = config.integer("markov_rank", "dflash_config.markov_rank", minimum=0, default=stored)
-    if rank and not stored:
-        raise ValueError(f"{config.path.parent} lacks tensor {MARKOV_W1}, but markov_rank is {rank}.")
-    if rank != stored:
-        raise ValueError(f"{config.path}: markov_rank is {rank}, but {MARKOV_W1} has {stored} columns.")
-    return rank
-
-
-def confidence_columns(config: Config, shapes: dict[str, Shape]) -> int:
-    """How many numbers the confidence head looks at; 0 without one."""
-    stored = columns(shapes, CONFIDENCE)
-    declared = config.flag("enable_confidence_head", "dflash_config.enable_confidence_head")
-    if declared and not stored:
-        raise ValueError(f"{config.path.parent} lacks tensor {CONFIDENCE}, but enable_confidence_head is true.")
-    if declared is False and stored:
-        raise ValueError(f"{config.path}: enable_confidence_head is false, but there is a tensor {CONFIDENCE}.")
-    return stored
-
-
-def sample_from_anchor(config: Config, rank: int) -> bool:
-    """Whether the anchor's own slot proposes the token behind it.
-
-    The flag, at the top or in dflash_config; else its opposite, ``dspark_bonus_anchor``; else what the
-    class and the heads imply: DSpark reads from the anchor, and so does every draft of DeepSpec's class;
-    plain DFlash reads from the first mask.
-    """
-    flag = config.flag("sample_from_anchor", "dflash_config.sample_from_anchor")
-    if flag is not None:
-        return flag
-    bonus = config.flag("dspark_bonus_anchor", "dflash_config.dspark_bonus_anchor")
-    if bonus is not None:
-        return not bonus
-    return rank > 0 or config.architecture() == "Qwen3DSparkModel"
-
-
-def taps(config: Config) -> tuple[int, ...]:
-    """The target's layer inputs that are features, in their order.
-
-    ``target_layer_ids`` counts layers whose *output* is meant, from 0, -1 being the embeddings; the output
-    of layer i enters layer i + 1. The eagle and speculators spellings count inputs already.
-    """
-    spelled = {}
-    for key, offset in {
-        "target_layer_ids": 1,
-        "dflash_config.target_layer_ids": 1,
-        "eagle_aux_hidden_state_layer_ids": 0,
-        "aux_hidden_state_layer_ids": 0,
-    }.items():
-        ids = config.integers(key)
-        if ids is not None:
-            spelled[key] = tuple(i + offset for i in ids)
-    if not spelled:
-        raise config.wrong("target_layer_ids", "a list of whole numbers", None)
-    (key, first), *others = spelled.items()
-    for other, ids in others:
-        if ids != first:
-            raise ValueError(f"{config.path}: {key} means the layer inputs {list(first)}, {other} {list(ids)}.")
-    return first
-
-
-def num_target_layers(config: Config) -> int | None:
-    """None where the config does not say, or says 0."""
-    return config.integer("num_target_layers", "dflash_config.num_target_layers", minimum=0, default=0) or None
+    refuse_other_heads(config, shapes)
 
 
 def check(config: Config, facts: Facts, confidence: int) -> None:

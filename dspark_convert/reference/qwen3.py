@@ -89,9 +89,13 @@ def angles(positions: torch.Tensor, half: int, theta: float, *, float32: bool) -
 
 def rotate(x: torch.Tensor, positions: torch.Tensor, theta: float, *, float32: bool = False) -> torch.Tensor:
     """RoPE of ``x`` [n, heads, d]: entry i and entry i + d/2 turn by ``angles``."""
-    half = x.shape[-1] // 2
-    turns = angles(positions, half, theta, float32=float32)
-    cos, sin = (f(turns).to(x.dtype)[:, None, :] for f in (torch.cos, torch.sin))
+    return turn(x, angles(positions, x.shape[-1] // 2, theta, float32=float32))
+
+
+def turn(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    """Entry i and entry i + d/2 of ``x`` [n, heads, d] turn by the angle i of ``by`` [n, d/2]."""
+    half = by.shape[-1]
+    cos, sin = (f(by).to(x.dtype)[:, None, :] for f in (torch.cos, torch.sin))
     first, second = x[..., :half], x[..., half:]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 

@@ -27,6 +27,9 @@ SMALL = 50_000_000
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 
+#: how some exports spell the confidence head
+CONFIDENCE_SPELLING, CONFIDENCE_HEAD = "confidence_proj.", "confidence_head.proj."
+
 #: saved by some trainers, computed from the config
 COMPUTED = "rotary_emb.inv_freq"
 
@@ -68,8 +71,11 @@ def as_tensor(value: Array) -> torch.Tensor:
 
 
 def plain_name(name: str) -> str:
-    """A tensor's name without the leading ``model.`` that some exports put before it."""
-    return name.removeprefix("model.")
+    """A tensor's name as DeepSpec spells it: without the leading ``model.`` that some exports put before it."""
+    name = name.removeprefix("model.")
+    if name.startswith(CONFIDENCE_SPELLING):
+        return CONFIDENCE_HEAD + name.removeprefix(CONFIDENCE_SPELLING)
+    return name
 
 
 def shard_paths(directory: Path) -> list[Path]:

@@ -48,6 +48,10 @@ def test_facts_of_the_miniature(tmp_path: Path) -> None:
         "num_target_layers": 1,
         "causal": False,
         "stages": None,
+        "gemma4": None,
+        "embedding_scale": 1.0,
+        "logit_scale": 1.0,
+        "logit_cap": None,
     }
 
 
