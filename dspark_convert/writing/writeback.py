@@ -3,9 +3,10 @@
 To find room for each write in turn takes a quarter of all that writing costs (ext4).
 Left to itself the kernel collects a fifth of the memory in pages that are not yet written, then
 stops the writer until there are fewer, and the final fsync waits for the rest. Told early, the disk
-works all the time: measured for outputs of 1 and 2.5 GB, fsync included, 0.41 s instead of 0.66
-and 1.06 s instead of 2.42. Pages that are on the disk are given back, or a large output would
-push everything else out of the page cache.
+works all the time: measured for an output of 0.95 GB, fsync included, 0.24 s instead of 0.34. The
+advice that the pages are not needed (POSIX_FADV_DONTNEED) has them written too, but takes 0.5 s: it
+looks for pages to drop among those being written. Those that are on the disk are given back, or a
+large output would push everything else out of the page cache.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ DROP_BEHIND = 128 << 20
 #: a smaller output stays in the page cache, from where it is probably read next
 DROP_FROM = 1 << 30
 
+#: flags of fallocate(2) and sync_file_range(2)
 _KEEP_SIZE = 1
+_START_WRITING = 2
 
 
 def reserve(descriptor: int, nbytes: int) -> None:
@@ -54,10 +57,8 @@ class Writeback:
 
     def tell(self, begin: int) -> None:
         """Have the chunk from ``begin`` on written, and give back the pages of an earlier one."""
-        if not hasattr(os, "posix_fadvise"):
-            return
-        # It starts the writing of pages that are not on the disk, waits for nothing, drops the others.
-        with contextlib.suppress(OSError):  # it is only advice
-            os.posix_fadvise(self._descriptor, begin, CHUNK_BYTES, os.POSIX_FADV_DONTNEED)
+        with contextlib.suppress(AttributeError, OSError):  # only Linux has both, and what fails is only advice
+            start, nbytes = ctypes.c_int64(begin), ctypes.c_int64(CHUNK_BYTES)
+            ctypes.CDLL(None).sync_file_range(self._descriptor, start, nbytes, _START_WRITING)
             if self._drop and begin >= DROP_BEHIND:
                 os.posix_fadvise(self._descriptor, begin - DROP_BEHIND, CHUNK_BYTES, os.POSIX_FADV_DONTNEED)

@@ -1,44 +1,51 @@
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
 import pytest
 
-from dspark_convert.writing import writeback
 from dspark_convert.writing.writeback import CHUNK_BYTES, DROP_BEHIND, DROP_FROM, START_BEHIND, Writeback, reserve
 
 STARTED = range(96, 2 * DROP_FROM, CHUNK_BYTES)
 
 
-def advised(end: int, step: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Where the chunks begin that the kernel is told of while a file grows to ``end``."""
-    calls: list[int] = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, begin, nbytes, _advice: calls.append(begin) or nbytes)
-    growing = Writeback(-1, 96, end)
-    for position in range(96, end, step):
-        if (due := growing.due(position)) is not None:
-            assert due + CHUNK_BYTES + START_BEHIND <= position
-            growing.tell(due)
-    return calls
+class Kernel:
+    """Where the chunks begin that are to be written, and those to be dropped, while a file grows to ``end``."""
+
+    def __init__(self, end: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started: list[int] = []
+        self.dropped: list[int] = []
+        monkeypatch.setattr(ctypes, "CDLL", lambda _: self)
+        monkeypatch.setattr(os, "posix_fadvise", lambda _fd, begin, _nbytes, _advice: self.dropped.append(begin))
+        growing = Writeback(-1, 96, end)
+        for position in range(96, end, step):
+            if (due := growing.due(position)) is not None:
+                assert due + CHUNK_BYTES + START_BEHIND <= position
+                growing.tell(due)
+
+    def sync_file_range(self, _fd: int, begin: ctypes.c_int64, nbytes: ctypes.c_int64, flags: int) -> None:
+        assert (nbytes.value, flags) == (CHUNK_BYTES, 2)  # SYNC_FILE_RANGE_WRITE: start, and wait for nothing
+        self.started.append(begin.value)
 
 
 def test_every_chunk_is_told_once_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     end = DROP_FROM
-    calls = advised(end, 5_000_000, monkeypatch)
-    assert calls == list(STARTED[: len(calls)])
-    assert end - calls[-1] < 2 * CHUNK_BYTES + START_BEHIND + 5_000_000
+    kernel = Kernel(end, 5_000_000, monkeypatch)
+    assert kernel.started == list(STARTED[: len(kernel.started)])
+    assert end - kernel.started[-1] < 2 * CHUNK_BYTES + START_BEHIND + 5_000_000
+    assert kernel.dropped == []
 
 
 def test_a_large_file_gives_its_pages_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = advised(96 + DROP_FROM, 1 << 20, monkeypatch)
-    started = calls[:4] + calls[4::2]
-    assert started == list(STARTED[: len(started)])
-    assert calls[5::2] == [begin - DROP_BEHIND for begin in started[4:]]
+    kernel = Kernel(96 + DROP_FROM, 1 << 20, monkeypatch)
+    assert kernel.started == list(STARTED[: len(kernel.started)])
+    assert kernel.dropped == [begin - DROP_BEHIND for begin in kernel.started[4:]]
 
 
 def test_a_small_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert advised(START_BEHIND + CHUNK_BYTES, 1 << 20, monkeypatch) == []
+    assert Kernel(START_BEHIND + CHUNK_BYTES, 1 << 20, monkeypatch).started == []
 
 
 def test_what_takes_no_advice_is_written_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +53,7 @@ def test_what_takes_no_advice_is_written_all_the_same(monkeypatch: pytest.Monkey
     Writeback(write, 0, 1).tell(0)  # ESPIPE
     os.close(read)
     os.close(write)
-    monkeypatch.delattr(writeback.os, "posix_fadvise")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())  # another system
     Writeback(-1, 0, 1).tell(0)
 
 
@@ -65,5 +72,5 @@ def test_what_has_no_blocks_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) ->
     os.close(read)
     os.close(write)
     reserve(-1, 1 << 20)  # EBADF
-    monkeypatch.setattr(writeback.ctypes, "CDLL", lambda _: object())  # another system
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())  # another system
     reserve(-1, 1 << 20)
