@@ -72,15 +72,18 @@ class TensorJob:
         return tensor_nbytes(self.type, self.shape)
 
     @property
+    def inputs(self) -> tuple[Source, ...]:
+        """The sources, and behind them the patch if there is one."""
+        return self.sources if self.patch is None else (*self.sources, Source(self.patch))
+
+    @property
     def refs(self) -> Iterator[TensorRef]:
         """Every tensor of the checkpoint that is read for this one."""
-        for source in self.sources:
+        for source in self.inputs:
             yield source.values
             for scale in (source.scales, source.tensor_scale):
                 if scale is not None:
                     yield scale
-        if self.patch is not None:
-            yield self.patch
 
     @property
     def source(self) -> TensorRef | None:

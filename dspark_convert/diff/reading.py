@@ -93,10 +93,11 @@ def from_file(file: GGUFFile, tensor: SideTensor, advance: Advance) -> Iterator[
 def from_job(tensor: SideTensor, advance: Advance) -> Iterator[Numbers]:
     """Flat float32 of what the job of ``tensor`` would write as F32."""
     from dspark_convert.source.files import SourceFiles
+    from dspark_convert.tensors.agreement import require_agreement
     from dspark_convert.tensors.nonfinite import NonFinite
     from dspark_convert.tensors.remarks import Remarks
     from dspark_convert.tensors.stream import Reader
-    from dspark_convert.tensors.units import require_agreement, units
+    from dspark_convert.tensors.units import units
 
     assert isinstance(tensor.stored, TensorJob)  # noqa: S101 - a checkpoint's side has no others
     job = replace(tensor.stored, type=GGMLType.F32)

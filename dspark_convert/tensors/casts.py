@@ -26,6 +26,9 @@ SOURCE_DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F64": np.dtype("<f8"),
 }
+#: the same for whole numbers, which only become I64
+INTEGER_DTYPES: dict[str, np.dtype[Any]] = {"I32": np.dtype("<i4"), "I64": np.dtype("<i8")}
+STORED_DTYPES = SOURCE_DTYPES | INTEGER_DTYPES
 TARGET_TYPES = frozenset({GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0})
 
 _NAN_QUIET_BIT = np.uint32(1 << 22)

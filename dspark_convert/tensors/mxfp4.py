@@ -41,12 +41,18 @@ def repack(packed: Bytes, scales: Bytes, out: Bytes | None = None) -> Bytes:
 
 def to_f32(packed: Bytes, scales: Bytes, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
     """Float32 [rows, columns] of a checkpoint's ``packed`` and ``scales``."""
+    values = unpack(packed, out)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values.reshape(-1, QK)[...] *= e8m0_table()[scales.reshape(-1, 1)]
+    return values
+
+
+def unpack(packed: Bytes, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    """The values [rows, columns] of the codes ``packed`` [rows, columns / 2], float32, without their scales."""
     rows, half = packed.shape
     values = np.empty((rows, 2 * half), np.float32) if out is None else out
     pairs: NDArray[Any] = values.view(np.uint64)
     np.take(_pair_table(), packed, mode="wrap", out=pairs)
-    with np.errstate(over="ignore", invalid="ignore"):
-        values.reshape(-1, QK)[...] *= e8m0_table()[scales.reshape(-1, 1)]
     return values
 
 

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
-from dspark_convert.jobs import TensorJob
-from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.tensors import mxfp4, q8_0
+from dspark_convert.jobs import Source, TensorJob
+from dspark_convert.tensors import mxfp4, nvfp4, q8_0
 from dspark_convert.tensors.casts import bf16_to_f32, f32_to_bf16
 from dspark_convert.tensors.quantize import F16_SCALES, WRITABLE, f16_scales
 from dspark_convert.tensors.units import Unit
@@ -60,7 +59,7 @@ class _Seen:
     """What is known of one source of a tensor."""
 
     job: TensorJob
-    ref: TensorRef
+    source: Source
     non_finite: Tally = field(default_factory=Tally)
     overflow: Tally = field(default_factory=Tally)
 
@@ -87,14 +86,14 @@ class NonFinite:
 
         Codes that are scaled by powers of two know no infinity: one among ``exact`` is an overflow of float32.
         """
-        source = job.sources[unit.source]
+        source = job.inputs[unit.source]
         bad = np.isnan(exact) if source.encoding in ("fp8", "fp4") else ~np.isfinite(exact)
         with np.errstate(over="ignore"):
             overflow = ~bad & ~_fits(exact.astype(np.float32, copy=False), job.type)
         if not bad.any() and not overflow.any():
             return
         with self._lock:
-            seen = self._seen.setdefault((number, unit.source), _Seen(job, source.values))
+            seen = self._seen.setdefault((number, unit.source), _Seen(job, source))
             seen.non_finite.add(bad, exact, unit.start)
             seen.overflow.add(overflow, exact, unit.start)
 
@@ -102,13 +101,13 @@ class NonFinite:
         """One finding for each source and kind, in the order of the tensors in the file."""
         found: list[Finding] = []
         for _, seen in sorted(self._seen.items()):
-            total = prod(seen.job.sources[0].shape)
+            ref, total = seen.source.values, prod(seen.source.shape)
             if seen.non_finite.count:
                 found.append(
                     error(
                         "non-finite-values",
-                        seen.ref.name,
-                        f"{seen.ref.path}: {seen.non_finite.count} of {total} values are NaN or infinite, the first "
+                        ref.name,
+                        f"{ref.path}: {seen.non_finite.count} of {total} values are NaN or infinite, the first "
                         f"({seen.non_finite.value}) at flat index {seen.non_finite.first}.",
                         "the file is damaged: fetch it again, or ask its author for a sound one",
                     )
@@ -124,8 +123,8 @@ def _overflow(seen: _Seen, total: int) -> Finding:
         narrow, what = "F16", f"the F16 scales of {narrow}"
     return error(
         f"{narrow.lower()}-overflow",
-        seen.ref.name,
-        f"{seen.ref.path}: {seen.overflow.count} of {total} values are too large for {what}, the first "
+        seen.source.values.name,
+        f"{seen.source.values.path}: {seen.overflow.count} of {total} values are too large for {what}, the first "
         f"({seen.overflow.value:g}) at flat index {seen.overflow.first}.",
         "use --outtype bf16 or f32" if narrow == "F16" else "use a wider --outtype",
     )
@@ -134,9 +133,11 @@ def _overflow(seen: _Seen, total: int) -> Finding:
 def is_finite(out: NDArray[np.uint8], ggml_type: GGMLType) -> bool:
     """Whether no value of ``out`` (or no scale, where there are F16 ones) is NaN or infinite; ``out`` is not empty.
 
-    False for MXFP4 only says that a scale is such that values may be. Types whose blocks are only ever moved
+    False for MXFP4 only says that a scale is such that values may be. Other types whose blocks are only ever moved
     (``quantize`` does not make them) are not looked at.
     """
+    if ggml_type is GGMLType.NVFP4:
+        return bool((nvfp4.scales(out) & ~nvfp4.SIGN).max() < nvfp4.NAN_SCALE)
     if ggml_type not in WRITABLE:
         return True
     if ggml_type is GGMLType.MXFP4:

@@ -3,8 +3,8 @@
 A checkpoint keeps pairs of neighbours, the first in the low nibble, and the scales apart. A GGUF
 block is 4 scale bytes and 32 bytes of codes, 8 for each scale: byte j holds code j in its low nibble
 and code j + 8 in its high one (36 bytes for 64 values). The tensor's own scale stays outside, in
-a tensor ``<name>.scale``. ggml has no sign in the scales and reads 0x7F, which is NaN, as 0: both have
-to be found before (``bad_scales``).
+a tensor ``<name>.scale``. ggml reads no sign in the scales, and 0x7F, which is NaN, as 0: that one has
+to be found in ``scales``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dspark_convert.tensors.fp8 import e4m3_table
-from dspark_convert.tensors.mxfp4 import E2M1, halves_apart
+from dspark_convert.tensors.mxfp4 import E2M1, halves_apart, unpack
 
 QK = 64
 BLOCK = np.dtype([("d", "V4"), ("q", "V32")])
+#: values that share a scale
+SHARED = 16
 NAN_SCALE = 0x7F
+#: the sign bit of a scale, and of the two codes in a byte
+SIGN, CODE_SIGNS = np.uint8(0x80), np.uint8(0x88)
 
 Bytes = NDArray[np.uint8]
 
@@ -27,18 +31,38 @@ Bytes = NDArray[np.uint8]
 def repack(packed: Bytes, scales: Bytes, out: Bytes | None = None) -> Bytes:
     """GGUF blocks (flat bytes) of ``packed`` [rows, columns / 2] and ``scales`` [rows, columns / 16].
 
-    The number of columns is a multiple of 64. The sign bit of a scale is dropped.
+    The number of columns is a multiple of 64. The sign of a scale goes into its codes, which changes no value.
     """
-    n_blocks = scales.size // 4
-    blocks = np.empty(n_blocks, BLOCK) if out is None else out.view(BLOCK)
-    blocks["d"] = (scales & 0x7F).reshape(-1).view("V4")
+    blocks = np.empty(scales.size // 4, BLOCK) if out is None else out.view(BLOCK)
+    negative = scales > SIGN
+    if negative.any():  # no quantiser makes one, but they mean something
+        packed = packed ^ np.where(negative, CODE_SIGNS, np.uint8(0)).repeat(8, axis=1)
+    blocks["d"] = (scales & ~SIGN).reshape(-1).view("V4")
     blocks["q"] = halves_apart(packed, np.uint32).view("V32")
     return blocks.view(np.uint8)
 
 
-def bad_scales(scales: Bytes) -> int:
-    """How many of a checkpoint's scales a GGUF cannot hold: NaN, or below zero."""
-    return int(np.count_nonzero((scales & 0x7F == NAN_SCALE) | (scales > 0x80)))
+def to_f32(packed: Bytes, scales: Bytes, factor: float) -> NDArray[np.float32]:
+    """Float32 [rows, columns] of a checkpoint's ``packed`` and ``scales``, times ``factor``, rounded once."""
+    values = _scaled(packed, scales)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        values *= np.float32(factor)
+    return values
+
+
+def to_f64(packed: Bytes, scales: Bytes, factor: float) -> NDArray[np.float64]:
+    """The same exactly, in float64: what float32 cannot hold is not infinite."""
+    with np.errstate(invalid="ignore"):
+        exact: NDArray[np.float64] = _scaled(packed, scales).astype(np.float64) * factor
+    return exact
+
+
+def _scaled(packed: Bytes, scales: Bytes) -> NDArray[np.float32]:
+    """Exact: a code has 2 significant bits, a scale 4."""
+    values = unpack(packed)
+    with np.errstate(invalid="ignore"):
+        values.reshape(-1, SHARED)[...] *= e4m3_table()[scales.reshape(-1, 1)]
+    return values
 
 
 def dequantize(blocks: Bytes) -> NDArray[np.float32]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dspark_convert.ggufio.types import GGMLType
-from dspark_convert.tensors import fp8, mxfp4
+from dspark_convert.tensors import fp8, mxfp4, nvfp4
 from dspark_convert.tensors.casts import TARGET_TYPES, Numbers, cast, to_f32
 from dspark_convert.tensors.dequantise import dequantise
 
@@ -48,6 +49,28 @@ class Plain:
 
     def exact(self) -> NDArray[Any]:
         return self.stored if self.dtype == "F64" else self.wide()
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """``stored`` whole numbers. ``first`` is the index of the first one if they are offsets from their own index."""
+
+    stored: Numbers
+    first: int | None
+
+    def direct(self, ggml_type: GGMLType) -> Bytes | None:
+        if ggml_type is not GGMLType.I64:
+            return None
+        ids: NDArray[np.int64] = self.stored.astype("<i8")
+        if self.first is not None:
+            ids += np.arange(self.first, self.first + ids.size)
+        return ids.view(np.uint8)
+
+    def wide(self) -> NDArray[np.float32]:
+        return self.stored.astype(np.float32)
+
+    def exact(self) -> NDArray[Any]:
+        return self.wide()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +123,25 @@ class FP4:
 
 
 @dataclass(frozen=True, slots=True)
+class NVFP4:
+    """Pairs of codes ``stored`` [rows, columns / 2] and ``scales`` [rows, columns / 16]; ``factor`` multiplies all,
+    but for a tensor of the type NVFP4, which has it beside it."""
+
+    stored: Bytes
+    scales: Bytes
+    factor: float
+
+    def direct(self, ggml_type: GGMLType) -> Bytes | None:
+        return nvfp4.repack(self.stored, self.scales) if ggml_type is GGMLType.NVFP4 else None
+
+    def wide(self) -> NDArray[np.float32]:
+        return nvfp4.to_f32(self.stored, self.scales, self.factor).reshape(-1)
+
+    def exact(self) -> NDArray[Any]:
+        return nvfp4.to_f64(self.stored, self.scales, self.factor).reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
 class Blocks:
     """Bytes ``stored`` (flat) of whole blocks of the ggml type ``kind``."""
 
@@ -114,3 +156,23 @@ class Blocks:
 
     def exact(self) -> NDArray[Any]:
         return self.wide()
+
+
+def unpaired(piece: Piece, heads: int, head_dim: int) -> Piece:
+    """``piece``, which is ``heads`` times ``head_dim`` rows, with the even rows of each head before its odd ones.
+
+    A rotary embedding that turned rows 2i and 2i + 1 of a head then has them at i and i + head_dim / 2.
+    """
+    move = partial(_unpaired, heads=heads, head_dim=head_dim)
+    match piece:
+        case Plain():
+            return Plain(move(piece.stored), piece.dtype)
+        case FP4() | NVFP4():
+            return replace(piece, stored=move(piece.stored), scales=move(piece.scales))
+        case _:  # rows that share a scale become strangers
+            return Plain(move(piece.wide()), "F32")
+
+
+def _unpaired(rows: NDArray[Any], heads: int, head_dim: int) -> NDArray[Any]:
+    pairs = rows.reshape(heads, head_dim // 2, 2, -1)
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

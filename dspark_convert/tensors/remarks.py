@@ -40,7 +40,7 @@ class Remarks:
         """In the order of ``jobs`` and their sources; a matrix of zeros is what an unfinished download leaves."""
         found = []
         for number, job in enumerate(jobs):
-            for index, source in enumerate(job.sources):
+            for index, source in enumerate(job.inputs):
                 ref = source.values
                 if len(job.shape) > 1 and (number, index) not in self._valued:
                     message = f"{ref.path}: all values are zero."

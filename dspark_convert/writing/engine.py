@@ -18,12 +18,13 @@ from dspark_convert.findings import Finding
 from dspark_convert.ggufio.types import BLOCKS
 from dspark_convert.jobs import TensorJob
 from dspark_convert.source.files import SourceFiles
+from dspark_convert.tensors.agreement import require_agreement
 from dspark_convert.tensors.losses import Loss, Losses
 from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.tensors.quantize import NEED_LIBRARY, quantize
 from dspark_convert.tensors.remarks import Remarks
 from dspark_convert.tensors.stream import Reader
-from dspark_convert.tensors.units import UNIT_BYTES, require_agreement, units
+from dspark_convert.tensors.units import UNIT_BYTES, moved, units
 from dspark_convert.writing.crew import Crew
 from dspark_convert.writing.digests import Digest, Digests
 from dspark_convert.writing.writeback import reserve
@@ -88,7 +89,8 @@ def fill(
     digests = Digests(digest, tensor_digests, offsets[0]) if digest is not None or tensor_digests else None
     if digests:  # one thread hashes, and what it has not reached stays in memory
         threads = min(threads, MAX_THREADS)
-    for ggml_type in {job.type for job in jobs} & NEED_LIBRARY:  # none is found out before anything is written
+    made = {job.type for job in jobs if not all(moved(job, source) for source in job.inputs)}
+    for ggml_type in made & NEED_LIBRARY:  # that there is none is found out before anything is written
         quantize(np.zeros((1, BLOCKS[ggml_type][0]), np.float32), ggml_type, library=library)
     _settle_memory()
     reserve(descriptor, offsets[-1] + jobs[-1].nbytes)

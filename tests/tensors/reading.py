@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from dspark_convert.jobs import TensorJob
 from dspark_convert.source.files import SourceFiles
+from dspark_convert.tensors.agreement import require_agreement
 from dspark_convert.tensors.nonfinite import NonFinite
 from dspark_convert.tensors.remarks import Remarks
 from dspark_convert.tensors.stream import Reader
-from dspark_convert.tensors.units import UNIT_BYTES, require_agreement, units
+from dspark_convert.tensors.units import UNIT_BYTES, units
 
 
 def read(

@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 import pytest
 
-from dspark_convert.errors import InputError
+from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
@@ -46,6 +46,13 @@ def test_every_type_is_moved_as_it_stands(tmp_path: Path, kind: GGMLType, unit_b
     data = bytes(1 + i % 100 for i in range(2 * 3 * 2 * size))
     source = stored(tmp_path / "w", data, kind, (2, 3, 2 * elements))
     assert read(job_of(source, kind), unit_bytes) == data
+
+
+def test_what_is_only_moved_needs_no_library(tmp_path: Path) -> None:
+    source, _ = quantised(tmp_path / "w", GGMLType.Q4_K)
+    run(tmp_path / "o", [job_of(source, GGMLType.Q4_K)], library=tmp_path / "none")
+    with pytest.raises(EnvironmentFault, match="none: cannot be used to quantise"):
+        run(tmp_path / "o", [job_of(source, GGMLType.Q6_K)], library=tmp_path / "none")
 
 
 @pytest.mark.parametrize("name", QUANTISED)

@@ -48,14 +48,27 @@ def test_repack_and_back(rows: int, columns: int) -> None:
 
 def test_every_scale() -> None:
     scales = np.arange(256, dtype=np.uint8).reshape(1, 256)
-    packed = np.full((1, 256 * 8), 0x22, np.uint8)  # ones
+    packed = np.full((1, 256 * 8), 0xA2, np.uint8)  # 1, -1, 1, ...
     blocks = nvfp4.repack(packed, scales)
     np.testing.assert_array_equal(nvfp4.scales(blocks).reshape(-1), np.arange(256) & 0x7F)
-    found = nvfp4.dequantize(blocks)[::16]
-    exact = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().abs().numpy()
-    np.testing.assert_array_equal(found, exact)  # NaN for 0x7F and 0xFF
+    exact = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().numpy()  # NaN for 0x7F and 0xFF
+    signed = np.tile(np.array([1, -1], np.float32), 128 * 16) * exact.repeat(16)
+    np.testing.assert_array_equal(nvfp4.dequantize(blocks), signed)
+    np.testing.assert_array_equal(nvfp4.to_f32(packed, scales, 1.0)[0], signed)
 
 
-def test_scales_that_a_gguf_cannot_hold() -> None:
-    assert nvfp4.bad_scales(np.array([0, 1, 0x38, 0x7E, 0x80], np.uint8)) == 0  # -0 is 0
-    assert nvfp4.bad_scales(np.array([0x7F, 0xFF, 0x81, 0xB8, 0xFE], np.uint8)) == 5
+def test_a_negative_scale_changes_the_signs_of_its_16_codes_alone() -> None:
+    packed, scales = checkpoint(2, 128)
+    scales[1, 3] |= 0x80
+    sound = nvfp4.repack(packed, scales & 0x7F).reshape(2, 2, 36)
+    found = nvfp4.repack(packed, scales).reshape(2, 2, 36)
+    sound[1, 0, 4 + 3 * 8 : 4 + 4 * 8] ^= 0x88
+    np.testing.assert_array_equal(found, sound)
+
+
+def test_the_tensors_own_scale_rounds_once() -> None:
+    packed, scales = checkpoint(5, 64)
+    factor = float(np.float32(0.00123))
+    exact = nvfp4.dequantize(nvfp4.repack(packed, scales)).astype(np.float64) * factor
+    np.testing.assert_array_equal(nvfp4.to_f64(packed, scales, factor).reshape(-1), exact)
+    np.testing.assert_array_equal(nvfp4.to_f32(packed, scales, factor).reshape(-1), exact.astype(np.float32))
