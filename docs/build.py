@@ -21,7 +21,7 @@ from dspark_convert.jobs import Encoding, Source
 from dspark_convert.options import Outtype
 from dspark_convert.rules import Group, Rule, catalogue
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.specs.load import Role, Spec, TensorRule, load_specs
+from dspark_convert.specs.load import Role, Spec, TensorRule, load_specs, reading
 from dspark_convert.specs.policy import Types
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +34,7 @@ ROLES: dict[Role, str] = {
     "router": "a mixture's router",
     "head": "embeddings, output, Markov and confidence head",
     "fixed": "weights of hyper-connections",
+    "ids": "the table of a reduced vocabulary",
 }
 TYPES_INTRO = """\
 ## Types
@@ -119,7 +120,12 @@ def _family(spec: Spec) -> Iterator[list[str]]:
         recognised += f" The draft is what {_list(spec.within)} names; all else is the target's and not read."
     if spec.nested:
         recognised += f" Config keys may also stand inside {_list(spec.nested)}."
-    if spec.scales:
+    if spec.scales and spec.scales.tensor_scale:
+        recognised += (
+            f" NVFP4 codes `x{spec.scales.weight}` have their scales in `x{spec.scales.scale}` and one number for all "
+            f"in `x{spec.scales.tensor_scale}`."
+        )
+    elif spec.scales:
         recognised += (
             f" FP8 and FP4 codes `x{spec.scales.weight}` have their scales in `x{spec.scales.scale}`; an FP8 tile is "
             f"as large as `{spec.scales.tile}` says."
@@ -131,7 +137,7 @@ def _family(spec: Spec) -> Iterator[list[str]]:
     fields = [
         (
             f"`{f.name}`",
-            _list(source for source in f.sources if not source.removeprefix("not ").startswith(below)),
+            _list(source for source in f.sources if not reading(source)[1].startswith(below)),
             f"`{f.formula}`" if f.formula else "none" if f.optional else "required",
         )
         for f in spec.fields
@@ -159,8 +165,9 @@ def _family(spec: Spec) -> Iterator[list[str]]:
 
 def _notes(rule: TensorRule, layer_name: str) -> str:
     notes = []
-    if rule.shared:
-        notes.append("the target's; written with `--shared-tensors include`")
+    if rule.shared != "False":
+        condition = "" if rule.shared == "True" else f" if `{rule.shared}`"
+        notes.append(f"the target's{condition}; written with `--shared-tensors include`")
     elif rule.optional:
         notes.append("optional")
     if rule.only:

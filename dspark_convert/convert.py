@@ -15,7 +15,7 @@ from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_directory, refuse, require_known
 from dspark_convert.remote import Silent, local_target, plan_for_survey, survey_model
 from dspark_convert.source.checkpoint import read_config, require_directory
-from dspark_convert.specs.load import holds_target
+from dspark_convert.specs.match import holds_target
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 from dspark_convert.writing.output import check_output
 

@@ -22,4 +22,5 @@ class Options:
     shared_tensors: SharedTensors = "omit"
     tokenizer_pre: str | None = None
     chat_template: bool = True
+    dequantize: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)

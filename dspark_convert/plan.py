@@ -26,8 +26,9 @@ from dspark_convert.shared import judge_shared
 from dspark_convert.source.checkpoint import Checkpoint, Rows, open_checkpoint
 from dspark_convert.source.classify import is_full_model
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.specs.load import Spec, choose_tensors, flat_name, match_spec
+from dspark_convert.specs.load import Spec, flat_name
 from dspark_convert.specs.mapping import check_tensors, flatten, make_jobs
+from dspark_convert.specs.match import choose_tensors, match_spec
 from dspark_convert.specs.normalise import judge_draft, make_draft, resolve
 from dspark_convert.specs.places import Place
 from dspark_convert.specs.policy import Types, judge_types, label, main_type, plain_type
@@ -71,7 +72,7 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     """
     options = options or Options()
     spec = _match(checkpoint, target)
-    flat, duplicates = flatten({n: r for n, r in checkpoint.tensors.items() if spec.speaks_of(flat_name(n))})
+    flat, duplicates = flatten(spec, checkpoint.tensors)
     findings = [*checkpoint.findings, *duplicates]
 
     values = resolve(spec, checkpoint.config, {n: r.shape for n, r in flat.items()}, options.overrides)
@@ -105,7 +106,8 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
         tokenizer = tokenizer_kvs(target, vocab_size, options, findings)
     findings += [error("family-unsupported", spec.name, f"it cannot be converted: {r}.") for r in spec.unsupported]
     free = [place for place in places if place.rule.role != "fixed"]
-    types = Types(options.outtype, options.experts, plain_type(source for place in free for source in place.read))
+    plain = plain_type(source for place in free for source in place.read)
+    types = Types(options.outtype, options.experts, plain, options.dequantize)
     plan = Plan(options.dialect, draft, "", (), (), tuple(findings))
     if draft is None or any(f.rule != "family-unsupported" for f in plan.errors):
         return plan
@@ -156,7 +158,7 @@ def _shared(
 
     ``read``: as in ``Checkpoint``.
     """
-    shared = [place for place in places if place.rule.shared]
+    shared = [place for place in places if place.shared]
     include = options.shared_tensors == "include"
     findings: list[Finding] = []
     if complete and target is not None:
@@ -178,9 +180,9 @@ def _shared(
                 alone = f"only {names} of the two is there: " if len(shared) == 1 else ""
                 fix = "see that they are the target's, or write them: --shared-tensors include"
                 findings.append(warning("shared-omitted", names, alone + message, fix))
-        return [place for place in places if not place.rule.shared], findings
+        return [place for place in places if not place.shared], findings
     names = ", ".join(place.source for place in shared) or "neither"
-    held = {place.gguf for place in shared}
+    held = {place.gguf for place in places} & {"token_embd.weight", "output.weight"}
     if held == {"token_embd.weight"} and target is not None and target.tied:
         message = "the embeddings serve as the head too, as in the target; llama.cpp before b10434 refuses such a file."
         findings.append(warning("token-embd-alone", names, message))

@@ -13,7 +13,7 @@ from dspark_convert.findings import info
 from dspark_convert.options import Options, SharedTensors
 from dspark_convert.plan import Plan, plan_for_checkpoint
 from dspark_convert.source.hub_id import HubId, parse_hub_file, parse_hub_id
-from dspark_convert.specs.load import choose_tensors, needed_tensors, shared_tensors
+from dspark_convert.specs.match import choose_tensors, needed_tensors, shared_tensors
 from dspark_convert.target import Target, open_target_directory, open_target_gguf
 
 if TYPE_CHECKING:

@@ -4,12 +4,14 @@ Names are field values; ``has('tensor')`` says whether the checkpoint holds a te
 ``cols`` give its first and last axis (0 if it is missing), ``count(name)`` the length of a list.
 ``numbered('blocks.{layer}.')`` is one more than the highest number that stands for ``{layer}`` at
 the start of a tensor's name (0 if there is none); ``{last}`` in a tensor's name is ``n_layer - 1``.
+``whole`` cuts a number down to an integer, ``root`` is the square root.
 Nothing else can be called or reached, so a spec from anywhere is data, not code.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -42,7 +44,7 @@ def evaluate(text: str, names: Mapping[str, Any], shapes: Mapping[str, tuple[int
         return _value(ast.parse(text, mode="eval").body, names, shapes)
     except FormulaError:
         raise
-    except (SyntaxError, ValueError, TypeError, ZeroDivisionError) as e:
+    except (SyntaxError, ValueError, TypeError, ArithmeticError) as e:
         raise FormulaError(f"{text!r}: {e}") from None
     except (RecursionError, MemoryError):  # how Python's parser says that text nests too deeply
         raise FormulaError("a formula nests too deeply") from None
@@ -73,6 +75,10 @@ def _value(node: ast.expr, names: Mapping[str, Any], shapes: Mapping[str, tuple[
             return value(body) if value(test) else value(orelse)
         case ast.Call(func=ast.Name(id="count"), args=[ast.Name() as listed], keywords=[]):
             return len(value(listed))
+        case ast.Call(func=ast.Name(id="whole"), args=[number], keywords=[]):
+            return int(_number(value(number)))
+        case ast.Call(func=ast.Name(id="root"), args=[number], keywords=[]):
+            return math.sqrt(_number(value(number)))
         case ast.Call(func=ast.Name(id="has"), args=[ast.Constant(value=str() as tensor)], keywords=[]):
             return _named(tensor, names) in shapes
         case ast.Call(func=ast.Name(id="rows"), args=[ast.Constant(value=str() as tensor)], keywords=[]):

@@ -9,28 +9,36 @@ from typing import Any
 
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, info
-from dspark_convert.jobs import Source, TensorJob, Transform
+from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
+from dspark_convert.specs.computed import HOW
 from dspark_convert.specs.formula import evaluate
-from dspark_convert.specs.load import NameRule, Spec, flat_name
+from dspark_convert.specs.load import NameRule, Spec
 from dspark_convert.specs.missing import NAMED, Missing, name_some, tell_missing
 from dspark_convert.specs.places import Place, expand
 from dspark_convert.specs.policy import Types
-from dspark_convert.specs.scales import ENCODINGS, partner, read_source
+from dspark_convert.specs.scales import PACKED, partner, partners, read_source
 from dspark_convert.words import shown
 
 #: dtypes that are numbers as they stand
 FLOAT_DTYPES = ("BF16", "F16", "F32", "F64")
+#: what llama.cpp multiplies without a scale beside it, so that NVFP4 cannot stay
+UNSCALED = ("token_embd.weight", "markov_w1.weight", "conf_proj.weight")
+#: dtypes of token ids
+ID_DTYPES = ("I64", "I32")
 #: a tensor is only searched for values if it is small
 MAX_ZERO_CHECK = 2**20
 
 
-def flatten(tensors: Mapping[str, TensorRef]) -> tuple[dict[str, TensorRef], list[Finding]]:
-    """Tensors by flat name; the same tensor with and without ``model.`` is an error."""
+def flatten(spec: Spec, tensors: Mapping[str, TensorRef]) -> tuple[dict[str, TensorRef], list[Finding]]:
+    """The draft's tensors by flat name; the same one by two names (with and without ``model.``) is an error."""
     flat: dict[str, TensorRef] = {}
     findings = []
     for name, ref in tensors.items():
-        short = flat_name(name)
+        short = spec.flat_name(name)
+        if not spec.speaks_of(short):
+            continue
         if short in flat:
             message = f"{flat[short].name!r} and {name!r} are two sources for one tensor."
             findings.append(error("tensor-duplicate", short, message, "remove the stale one"))
@@ -61,7 +69,7 @@ def check_tensors(
         held = []
         for number, name in enumerate(place.sources):
             scale = partner(spec.scales, name)
-            claimed |= {name} if scale is None else {name, scale}
+            claimed |= {name, *partners(spec.scales, name, flat)}
             if name in flat:
                 held.append(name)
             elif wanted and complete and (scale in flat or not place.rule.optional):
@@ -98,7 +106,7 @@ def _read(
         if not problems and not isinstance(source, Source):
             problems = [source]
         if isinstance(source, Source):
-            problems += _dtype(source, config)
+            problems += _ids(source) if place.rule.offsets else _dtype(source, config)
             sources.append(source)
         findings += problems
     kinds = {source.encoding for source in sources}
@@ -114,7 +122,7 @@ def _read(
 
 def _shape(place: Place, name: str, ref: TensorRef, spec: Spec) -> list[Finding]:
     shape = ref.shape
-    if shape and ENCODINGS.get(ref.dtype) == "fp4" and partner(spec.scales, name):
+    if shape and ref.dtype in PACKED and partners(spec.scales, name, {name: ref}):
         shape = (*shape[:-1], 2 * shape[-1])
     if place.shape is None or shape == place.shape:
         return []
@@ -132,6 +140,14 @@ def _dtype(source: Source, config: Mapping[str, Any]) -> list[Finding]:
     named = f" (quantization_config says {method!r})" if method else ""
     message = f"{ref.name} is {ref.dtype}, expected {', '.join(FLOAT_DTYPES)}: packed or quantised weights{named}."
     return [error("tensor-dtype", ref.name, message, "convert the unquantised checkpoint")]
+
+
+def _ids(source: Source) -> list[Finding]:
+    ref = source.values
+    if ref.dtype in ID_DTYPES:
+        return []
+    message = f"{ref.name} is {ref.dtype}, expected {' or '.join(ID_DTYPES)}: a table of token ids."
+    return [error("tensor-dtype", ref.name, message, "convert the checkpoint as it was published")]
 
 
 def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], fetched: bool) -> list[Finding]:
@@ -178,18 +194,38 @@ def _all_zero(ref: TensorRef) -> bool:
 def make_jobs(
     spec: Spec, known: Mapping[str, Any], places: list[Place], flat: Mapping[str, TensorRef], types: Types
 ) -> list[TensorJob]:
-    """The jobs of checked places and of the spec's zeros, in the spec's order."""
+    """The jobs of checked places and of what the spec adds, in the spec's order."""
     jobs = []
     for place in places:
-        source = place.read[0]
-        columns = place.columns or source.shape[-1]
-        shape = (columns, *reversed(source.shape[:-1]), *([len(place.read)] if place.rule.stack else []))
-        transform: Transform = "copy" if columns == source.shape[-1] else "pad_columns"
-        kind = types.of(place.rule.role, source, shape)
-        jobs.append(TensorJob(place.gguf, kind, shape, place.read, transform))
+        job = _job(place, known, types)
+        jobs.append(job)
+        scale = place.read[0].tensor_scale
+        if scale is not None and job.type is GGMLType.NVFP4:
+            jobs.append(TensorJob(f"{place.gguf.removesuffix('.weight')}.scale", GGMLType.F32, (1,), (Source(scale),)))
     shapes = {name: ref.shape for name, ref in flat.items()}
-    for rule in spec.zeros:
+
+    def shape(axes: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(evaluate(axis, known, shapes) for axis in reversed(axes))
+
+    for zeros in spec.zeros:
+        if evaluate(zeros.when, known, shapes):
+            size = shape(zeros.shape)
+            jobs.append(TensorJob(zeros.gguf, types.of("head", None, size), size, (), "zeros"))
+    for rule in spec.computed:
         if evaluate(rule.when, known, shapes):
-            shape = tuple(evaluate(axis, known, shapes) for axis in reversed(rule.shape))
-            jobs.append(TensorJob(rule.gguf, types.of("head", None, shape), shape, (), "zeros"))
+            data = HOW[rule.how](known)
+            jobs.append(TensorJob(rule.gguf, GGMLType.F32, shape(rule.shape), (), "literal", literal=data))
     return jobs
+
+
+def _job(place: Place, known: Mapping[str, Any], types: Types) -> TensorJob:
+    source = place.read[0]
+    columns = place.columns or source.shape[-1]
+    shape = (columns, *reversed(source.shape[:-1]), *([len(place.read)] if place.rule.stack else []))
+    kind = types.of(place.rule.role, source, shape, scaled=place.gguf not in UNSCALED)
+    job = TensorJob(place.gguf, kind, shape, place.read)
+    if place.rule.offsets:
+        return replace(job, transform="absolute_ids")
+    if place.rule.pairs and not known.get("rope_neox", True):
+        return replace(job, transform="unpair", head_dim=known["head_dim"])
+    return job if columns == source.shape[-1] else replace(job, transform="pad_columns")

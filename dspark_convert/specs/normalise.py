@@ -8,11 +8,14 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from dspark_convert.draft import DeepSeek4, Draft, Rope
+from dspark_convert.draft import DeepSeek4, DFlash2, Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.pair.judge import judge_order
+from dspark_convert.specs import attention
 from dspark_convert.specs.formula import FormulaError, evaluate
-from dspark_convert.specs.load import Field, Spec
+from dspark_convert.specs.load import Field, Spec, reading
+from dspark_convert.specs.match import lookup
+from dspark_convert.specs.rotation import rope
 from dspark_convert.words import shown
 
 
@@ -28,6 +31,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "float": ("a finite number", _finite),
     "bool": ("true or false", lambda v: type(v) is bool),
     "str": ("a string", lambda v: type(v) is str),
+    "str_list": ("a list of strings", lambda v: type(v) is list and bool(v) and all(type(i) is str for i in v)),
     "int_list": ("a list of integers", lambda v: type(v) is list and bool(v) and all(type(i) is int for i in v)),
 }
 
@@ -49,13 +53,6 @@ Found = tuple[Any, str] | None
 ABSENT: Found = (None, "")
 
 
-def _lookup(config: Mapping[str, Any], path: str) -> Any:
-    value: Any = config
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
 def resolve(
     spec: Spec, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], overrides: Mapping[str, Any]
 ) -> Values:
@@ -73,11 +70,13 @@ def resolve(
         if found is None or found == ABSENT:
             continue
         value, where = found
-        if problem := _problem(field, value):
-            # a choice that the runtime does not offer may be the truth about the draft
-            fix = "" if field.choices and isinstance(value, str) else "correct it"
-            findings.append(error("config-value", where, f"{where} is {shown(value)}, expected {problem}.", fix))
+        problem = _problem(field, value)
+        if expected := problem or _refused(field, value):
+            message = f"{where} is {shown(value)}, expected {expected}."
+            findings.append(error("config-value", where, message, "correct it" if problem else ""))
+        if problem:
             continue
+        # A choice that the runtime does not offer may be the truth about the draft, which can be shown then.
         known[field.name], origin[field.name] = value, where
     for name, formula in spec.derived:
         _try(known, name, formula, shapes)
@@ -106,13 +105,15 @@ def _try(known: dict[str, Any], name: str, formula: str, shapes: Mapping[str, tu
 def _read(field: Field, config: Mapping[str, Any], findings: list[Finding]) -> Found:
     found: list[tuple[Any, str]] = []
     for source in field.sources:
-        path = source.removeprefix("not ")
-        value = _lookup(config, path)
+        word, path = reading(source)
+        value = lookup(config, path)
         if value is None:
             continue
         where = f"config.json: {path}"
-        if path != source and type(value) is bool:
+        if word == "not" and type(value) is bool:
             value, where = not value, f"{where} (inverted)"
+        elif word == "inputs" and _TYPES["int_list"][1](value):
+            value, where = [item - 1 for item in value], f"{where} (layer inputs, so less 1)"
         found.append((value, where))
     if not found:
         return ABSENT
@@ -149,7 +150,11 @@ def _problem(field: Field, value: Any) -> str | None:
     for number in value if field.type == "int_list" else [value] if field.type in ("int", "float") else []:
         if (low is not None and number < low) or (high is not None and number > high):
             return f"{what} from {low} to {high}" if high is not None else f"{what} of at least {low}"
-    if field.choices and value not in field.choices:
+    return None
+
+
+def _refused(field: Field, value: Any) -> str | None:
+    if field.choices and any(item not in field.choices for item in (value if type(value) is list else [value])):
         return f"{' or '.join(map(repr, field.choices))}: {field.reason}"
     return None
 
@@ -157,7 +162,7 @@ def _problem(field: Field, value: Any) -> str | None:
 def _requirements(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
     findings = []
     for rule in spec.require:
-        value = _lookup(config, rule.key)
+        value = lookup(config, rule.key)
         items = value if isinstance(value, list) else [] if value is None else [value]
         if odd := [item for item in items if not any(item == a and type(item) is type(a) for a in rule.allow)]:
             message = f"config.json: {rule.key} has {shown(odd[0])}, which cannot be converted: {rule.reason}."
@@ -166,7 +171,7 @@ def _requirements(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
 
 
 def _unread(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
-    read = {source.removeprefix("not ") for field in spec.fields for source in field.sources}
+    read = {reading(source)[1] for field in spec.fields for source in field.sources}
     read |= {rule.key for rule in spec.require}
     containers = {path[:i] for path in read for i, sign in enumerate(path) if sign == "."}
 
@@ -192,8 +197,9 @@ def make_draft(spec: Spec, values: Values) -> Draft | None:
     v = values.known
     try:
         rank = v["head_rank"]
+        selector = DFlash2(**{field.name: v[field.name] for field in fields(DFlash2)}) if "selector_rank" in v else None
         return Draft(
-            kind="dspark" if rank else "dflash",
+            kind="dflash2" if selector else "dspark" if rank else "dflash",
             backbone=spec.backbone,
             block_size=v["block_size"],
             sample_from_anchor=v["sample_from_anchor"],
@@ -212,18 +218,26 @@ def make_draft(spec: Spec, values: Values) -> Draft | None:
             head_dim=v["head_dim"],
             context_length=v["context_length"],
             rms_norm_eps=float(v["rms_norm_eps"]),
-            rope=Rope(
-                "norm" if spec.rope_style == "norm" else "neox",
-                v.get("rope_dimensions", v["head_dim"]),
-                float(v["rope_theta"]),
-            ),
-            sliding_window=v.get("sliding_window"),
-            has_sinks=any(rule.gguf.endswith(".attn_sinks.weight") for rule in spec.tensors),
+            rope=rope(spec.rope_style, v),
+            **attention.fields(v),
+            has_sinks=v.get("has_sinks", False),
+            hidden_act=v.get("hidden_act", "silu"),
+            attention_scale=_optional(v, "attention_scale"),
+            value_scale=_optional(v, "value_scale"),
+            embedding_scale=_optional(v, "embedding_scale"),
+            logit_scale=_optional(v, "logit_scale"),
+            logit_softcap=_optional(v, "logit_softcap"),
+            shared_kv=v.get("shared_kv", False),
+            dflash2=selector,
             deepseek4=_deepseek4(v) if spec.backbone == "deepseek4" else None,
             origin=dict(values.origin),
         )
     except KeyError:
         return None
+
+
+def _optional(v: Mapping[str, Any], name: str) -> float | None:
+    return float(v[name]) if name in v else None
 
 
 def _deepseek4(v: Mapping[str, Any]) -> DeepSeek4:
@@ -235,6 +249,14 @@ def judge_draft(draft: Draft, config: Mapping[str, Any]) -> list[Finding]:
     """What is odd about a draft's meaning by itself, although it could be converted."""
     fix = "check the config against its training run"
     findings = judge_order(draft.target_layers, "target_layer_ids", fix)
+    if draft.causal_pattern:
+        sides = "one side" if draft.causal else "both sides"
+        message = (
+            f"{sum(draft.causal_pattern)} of {draft.n_layer} layers let a slot see only the slots before it, the "
+            f"others all of them; llama.cpp runs all layers alike: the file says that they see {sides}."
+        )
+        loss = "expect lower acceptance than in training"
+        findings.append(warning("causal-mixed", "attention.causal", message, loss))
     for key in ("pad_token_id", "eos_token_id", "bos_token_id"):
         ids = config.get(key)
         if draft.mask_token_id in (ids if isinstance(ids, list) else [ids]):

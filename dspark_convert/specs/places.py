@@ -28,6 +28,7 @@ class Place:
     layer: int | None
     shape: tuple[int, ...] | None
     columns: int | None
+    shared: bool = False
     read: tuple[Source, ...] = ()
 
     @property
@@ -66,9 +67,10 @@ def _place(
             named = (source.replace("{expert}", str(i)) for i in range(MAX_EXPERTS))
             sources = tuple(name for name in named if name in shapes) or (source.replace("{expert}", "0"),)
         wanted = sources[0] in shapes
+    shared = bool(evaluate(rule.shared, {}, shapes))
     try:
         shape = tuple(evaluate(axis, known, shapes) for axis in rule.shape)
         columns = evaluate(rule.gguf_columns, known, shapes) if rule.gguf_columns else shape[-1]
     except FormulaError:
-        return Place(rule, sources, gguf, layer, None, None), wanted
-    return Place(rule, sources, gguf, layer, shape, columns), wanted
+        return Place(rule, sources, gguf, layer, None, None, shared), wanted
+    return Place(rule, sources, gguf, layer, shape, columns, shared), wanted

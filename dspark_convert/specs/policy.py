@@ -1,7 +1,9 @@
-"""Which type each tensor gets: what ``--outtype`` and ``--experts`` mean for it.
+"""Which type each tensor gets: what ``--outtype``, ``--experts`` and ``--dequantize`` mean for it.
 
 Vectors are F32, always: norms, biases and sinks are small, and llama.cpp multiplies them in F32.
 Matrices go by their role in the spec:
+NVFP4 stays NVFP4 whatever its role, unless ``--dequantize`` or a place that llama.cpp multiplies without
+a scale; then it follows like plain numbers.
 
 matrix   follow ``--outtype``. ``auto`` is the published layout: FP4 codes become MXFP4, which holds
          the same values; FP8 becomes Q8_0, the type of its size; plain numbers stay BF16 or else F16.
@@ -11,6 +13,7 @@ router   never below 16 bits: a rounded score sends a token to another expert, a
          thousandth of a draft. llama.cpp's own quantisation leaves it alone too.
 head     embeddings, output, Markov and confidence head: never below Q8_0. Their errors go straight
          into the logits, and a low-rank head has no other weights to even them out.
+ids      I64: token ids, which are no weights.
 fixed    F32: weights of hyper-connections, a few kilobytes that every token passes through.
 """
 
@@ -41,26 +44,43 @@ class Types:
     outtype: Outtype
     experts: Experts
     plain: GGMLType
+    dequantize: bool = False
 
     @property
     def asked(self) -> GGMLType | None:
         """The type that ``--outtype`` names; None for "auto"."""
         return None if self.outtype == "auto" else GGMLType[self.outtype.upper()]
 
-    def of(self, role: Role, source: Source | None, shape: tuple[int, ...]) -> GGMLType:
-        """The type of a tensor of ``shape`` (ggml order) made from ``source`` (None: from nothing)."""
+    def of(self, role: Role, source: Source | None, shape: tuple[int, ...], *, scaled: bool = True) -> GGMLType:
+        """The type of a tensor of ``shape`` (ggml order) made from ``source`` (None: from nothing).
+
+        ``scaled``: whether llama.cpp multiplies its product by a number of the file, as NVFP4 needs.
+        """
+        if role == "ids":
+            return GGMLType.I64
         if len(shape) == 1 or role == "fixed":
             return GGMLType.F32
-        return fitting(self.wanted(role, source), shape[0])
+        wanted = self.wanted(role, source)
+        if wanted is GGMLType.NVFP4 and (not scaled or shape[0] % BLOCKS[wanted][0]):
+            wanted = self.follow(role, self.plain)
+        return fitting(wanted, shape[0])
 
     def wanted(self, role: Role, source: Source | None) -> GGMLType:
         """The type of a matrix whose rows are long enough."""
         encoding = source.encoding if source else "plain"
-        asked = self.asked
-        kept = {"plain": self.plain, "fp8": GGMLType.Q8_0, "fp4": GGMLType.MXFP4}[encoding]
+        if encoding == "nvfp4" and not self.dequantize:
+            return GGMLType.NVFP4
+        kept = {"fp8": GGMLType.Q8_0, "fp4": GGMLType.MXFP4}.get(encoding, self.plain)
         if role == "expert" and self.experts != "keep":
             return GGMLType[self.experts.upper()]
-        if asked is None or (role == "expert" and encoding == "fp4"):
+        if role == "expert" and encoding == "fp4":
+            return kept
+        return self.follow(role, kept)
+
+    def follow(self, role: Role, kept: GGMLType) -> GGMLType:
+        """What ``--outtype`` makes of a matrix of this role, ``kept`` being its published type."""
+        asked = self.asked
+        if asked is None:
             return kept
         if role == "router" and asked not in FLOATS:
             return self.plain

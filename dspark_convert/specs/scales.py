@@ -2,11 +2,14 @@
 
 DeepSeek's files name a matrix ``x.weight`` and its scales ``x.scale``. E4M3 codes have one E8M0
 scale (a power of two) for each tile of rows and columns, FP4 (E2M1) codes one for 32 of a row.
+modelopt's NVFP4 has bytes of two E2M1 codes in ``x.weight``, an E4M3 scale for 16 of a row in
+``x.weight_scale`` and one F32 number for all of them in ``x.weight_scale_2``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from dspark_convert.findings import Finding, error
@@ -17,8 +20,14 @@ from dspark_convert.words import shown
 
 #: dtype of codes -> how they are read
 ENCODINGS: dict[str, Encoding] = {"F8_E4M3": "fp8", "I8": "fp4", "U8": "fp4"}
+#: dtypes that hold two codes a byte
+PACKED = ("I8", "U8")
+NVFP4_DTYPE = "U8"
+#: columns that one scale of NVFP4 covers
+NVFP4_COLUMNS = 16
 #: columns that one scale of FP4 covers (OCP Microscaling formats, MXFP4)
 FP4_COLUMNS = 32
+FETCH = "fetch the whole checkpoint"
 
 
 def partner(scales: Scales | None, name: str) -> str | None:
@@ -28,6 +37,15 @@ def partner(scales: Scales | None, name: str) -> str | None:
     return name.removesuffix(scales.weight) + scales.scale
 
 
+def partners(scales: Scales | None, name: str, flat: Mapping[str, TensorRef]) -> list[str]:
+    """The names of everything that belongs to the codes of a weight of this name."""
+    beside = partner(scales, name)
+    if scales is None or beside is None or not scales.tensor_scale:
+        return [] if beside is None else [beside]
+    packed = name in flat and flat[name].dtype == NVFP4_DTYPE
+    return [beside, name.removesuffix(scales.weight) + scales.tensor_scale] if packed else []
+
+
 def read_source(
     ref: TensorRef, scales: Scales | None, flat: Mapping[str, TensorRef], name: str, known: Mapping[str, Any]
 ) -> Source | Finding:
@@ -35,6 +53,11 @@ def read_source(
 
     A dtype that holds no codes here is taken as it stands.
     """
+    if scales is not None and scales.tensor_scale:
+        if ref.dtype != NVFP4_DTYPE or partner(scales, name) is None:
+            return Source(ref)
+        held, whole = (flat.get(other) for other in partners(scales, name, flat))
+        return _nvfp4(ref, held, whole)
     encoding = ENCODINGS.get(ref.dtype)
     beside = partner(scales, name)
     held = flat.get(beside) if beside else None
@@ -55,6 +78,26 @@ def read_source(
     if encoding == "fp4":
         return _fp4(ref, held)
     return _fp8(ref, held, known.get(scales.tile))
+
+
+def _nvfp4(ref: TensorRef, held: TensorRef | None, whole: TensorRef | None) -> Source | Finding:
+    if held is None or whole is None:
+        message = f"{ref.name} is {ref.dtype}, two codes a byte, and means nothing without its scales."
+        return error("tensor-scale-missing", ref.name, message, FETCH)
+    if whole.dtype != "F32" or prod(whole.shape) != 1:
+        message = f"{whole.name} is {whole.dtype} {shown(list(whole.shape))}, expected one F32 number."
+        return error("tensor-scale", whole.name, message, "convert the checkpoint as it was published")
+    if held.dtype != "F8_E4M3":
+        message = f"{held.name}, the scale of {ref.name}, is {held.dtype}, expected F8_E4M3."
+        return error("tensor-scale", held.name, message, "convert the checkpoint as it was published")
+    if len(ref.shape) != 2 or 0 in ref.shape:
+        message = f"{ref.name} has shape {shown(list(ref.shape))}, but NVFP4 is read of matrices alone."
+        return error("tensor-scale", ref.name, message, "fetch its file again")
+    rows, columns = ref.shape[0], 2 * ref.shape[1]
+    if columns % NVFP4_COLUMNS or held.shape != (rows, columns // NVFP4_COLUMNS):
+        expected = f"[{rows}, {columns // NVFP4_COLUMNS}], one for {NVFP4_COLUMNS} of the {columns} columns"
+        return _unfit(ref, held, expected)
+    return Source(ref, "nvfp4", held, tensor_scale=whole)
 
 
 def _fp4(ref: TensorRef, held: TensorRef) -> Source | Finding:

@@ -16,45 +16,57 @@ import pytest
 import arch_specs
 from dspark_convert.errors import InputError
 from dspark_convert.specs.formula import evaluate
-from dspark_convert.specs.load import (
-    Spec,
-    choose_tensors,
-    flat_name,
-    holds_target,
-    load_specs,
-    match_spec,
-    needed_tensors,
-    parse_spec,
-)
+from dspark_convert.specs.load import Spec, flat_name, load_specs, parse_spec, reading, whole_table
+from dspark_convert.specs.match import choose_tensors, holds_target, match_spec, needed_tensors
 
 TABLES = {
-    f.name: tomllib.loads(f.read_text("utf-8")) for f in files("arch_specs").iterdir() if f.name.endswith(".toml")
+    f.name: whole_table(tomllib.loads(f.read_text("utf-8")))
+    for f in files("arch_specs").iterdir()
+    if f.name.endswith(".toml")
 }
 
 #: table -> keys that must be there, keys that may
 KEYS: dict[str, tuple[set[str], set[str]]] = {
     "": (
-        {"name", "title", "backbone", "rope_style", "tap_offset", "recognise", "fields", "derived", "require"}
-        | {"config", "tensor"},
-        {"layer_name", "unsupported", "scales", "zeros", "drop", "refuse", "deviation"},
+        {"name", "title", "backbone", "rope_style", "tap_offset", "recognise", "fields", "derived", "config", "tensor"},
+        {
+            "layer_name",
+            "rename",
+            "unsupported",
+            "scales",
+            "require",
+            "zeros",
+            "computed",
+            "drop",
+            "refuse",
+            "deviation",
+        },
     ),
-    "recognise": ({"architectures", "tensors", "unless_tensors"}, {"within"}),
+    "recognise": ({"architectures", "tensors"}, {"unless_tensors", "keys", "unless_keys", "within"}),
     "fields": ({"from", "type"}, {"min", "max", "choices", "formula", "optional", "check", "reason"}),
     "require": ({"key", "allow", "reason"}, set()),
     "config": ({"inert"}, {"nested"}),
-    "scales": ({"weight", "scale", "tile"}, set()),
+    "scales": ({"weight", "scale"}, {"tile", "tensor_scale"}),
     "tensor": (
         {"source", "gguf", "shape"},
-        {"when", "gguf_columns", "shared", "optional", "only", "stack", "role"},
+        {"when", "gguf_columns", "shared", "optional", "only", "stack", "role", "pairs", "offsets"},
     ),
     "zeros": ({"gguf", "shape", "when", "reason"}, set()),
+    "computed": ({"gguf", "shape", "when", "how", "reason"}, set()),
     "drop": ({"source", "reason"}, set()),
     "refuse": ({"source", "reason"}, {"unless_zero"}),
     "deviation": ({"source", "reason"}, set()),
 }
 
 #: values that are possible for fields of each type, for trying formulas
-SAMPLES: dict[str, Any] = {"int": 64, "float": 1.0, "bool": True, "str": "vanilla", "int_list": [0, 1]}
+SAMPLES: dict[str, Any] = {
+    "int": 64,
+    "float": 1.0,
+    "bool": True,
+    "str": "vanilla",
+    "int_list": [0, 1],
+    "str_list": ["x"],
+}
 
 each_table = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
 each_spec = pytest.mark.parametrize("spec", load_specs(), ids=lambda spec: spec.name)
@@ -135,7 +147,7 @@ def test_a_key_that_is_missing_is_a_bug(part: str, table: dict[str, Any]) -> Non
 def test_formulas_use_names_that_have_a_value(spec: Spec) -> None:
     fields = {field.name: SAMPLES[field.type] for field in spec.fields}
     for formula, known in formulas(spec):
-        functions = {"has", "rows", "cols", "count", "numbered"}
+        functions = {"has", "rows", "cols", "count", "numbered", "whole", "root"}
         names = {node.id for node in ast.walk(ast.parse(formula, mode="eval")) if isinstance(node, ast.Name)}
         assert names <= known | functions, formula
         evaluate(formula, {name: fields.get(name, 64) for name in known}, {})
@@ -185,7 +197,7 @@ def test_layers_stand_in_both_names_or_in_neither(spec: Spec) -> None:
 
 @each_spec
 def test_a_config_key_has_one_meaning(spec: Spec) -> None:
-    read = {source.removeprefix("not ") for field in spec.fields for source in field.sources}
+    read = {reading(source)[1] for field in spec.fields for source in field.sources}
     read |= {rule.key for rule in spec.require}
     assert not [key for key in read if any(fnmatchcase(key, pattern) for pattern in spec.inert)]
 

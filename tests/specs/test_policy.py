@@ -37,9 +37,14 @@ def test_every_choice_is_a_type_with_a_file_type() -> None:
 
 
 @pytest.mark.parametrize("outtype", get_args(Outtype))
-@pytest.mark.parametrize("role", get_args(Role))
+@pytest.mark.parametrize("role", sorted({*get_args(Role)} - {"ids"}))
 def test_vectors_are_f32(outtype: Any, role: Any) -> None:
     assert Types(outtype, "q4_k", GGMLType.BF16).of(role, source(), (256,)) is GGMLType.F32
+
+
+@pytest.mark.parametrize("outtype", get_args(Outtype))
+def test_ids_are_integers_always(outtype: Any) -> None:
+    assert Types(outtype, "keep", GGMLType.BF16).of("ids", source(), (256,)) is GGMLType.I64
 
 
 @pytest.mark.parametrize("outtype", get_args(Outtype))

@@ -1,0 +1,53 @@
+"""Which layers of a draft see a window only, and which see the block from one side only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: of transformers' Qwen3Config: where no list names the layers, those from this one on are windowed
+MAX_WINDOW_LAYERS = 28
+
+
+def windowed(v: Mapping[str, Any]) -> tuple[bool, ...]:
+    """Per layer, whether it sees ``sliding_window`` positions only; empty if none does.
+
+    ``use_swa`` (dflash_config) means all layers; ``use_sliding_window`` false means none, whatever
+    ``layer_types`` says, as in transformers; without either the list decides.
+    """
+    layers = range(v["n_layer"])
+    if v.get("sliding_window") is None or (v.get("use_sliding_window") is False and not v.get("use_swa")):
+        return ()
+    if v.get("use_swa"):
+        return tuple(True for _ in layers)
+    if "layer_types" in v:
+        pattern = tuple(kind == "sliding_attention" for kind in v["layer_types"][: len(layers)])
+    else:
+        first = v.get("max_window_layers", MAX_WINDOW_LAYERS) if v.get("use_sliding_window") else len(layers)
+        pattern = tuple(layer >= first for layer in layers)
+    return pattern if any(pattern) else ()
+
+
+def causal(v: Mapping[str, Any]) -> tuple[bool, tuple[bool, ...]]:
+    """Whether the block's slots see only those before them, and per layer where layers differ.
+
+    llama.cpp knows one answer for all layers: that of most of them, both ways where they are as many.
+    """
+    windows = windowed(v) or (False,) * v["n_layer"]
+    pattern = tuple(bool(v.get("causal")) or (bool(v.get("windows_causal")) and window) for window in windows)
+    most = 2 * sum(pattern) > len(pattern)
+    return most, () if len(set(pattern)) == 1 else pattern
+
+
+def fields(v: Mapping[str, Any]) -> dict[str, Any]:
+    """As keyword arguments of a Draft. A family that knows no full layers (DeepSeek-V4) has no pattern."""
+    if "use_swa" not in v:
+        return {"sliding_window": v.get("sliding_window")}
+    windows = windowed(v)
+    both, pattern = causal(v)
+    return {
+        "causal": both,
+        "causal_pattern": pattern,
+        "sliding_window": v["sliding_window"] if windows else None,
+        "sliding_window_pattern": windows,
+    }

@@ -1,0 +1,37 @@
+"""A spec's ``rope_*`` values -> Rope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from dspark_convert.draft import Rope
+
+#: what a YaRN config may say beside factor and original length -> the field that has it
+YARN = {
+    "attention_factor": "rope_attention_factor",
+    "beta_fast": "rope_beta_fast",
+    "beta_slow": "rope_beta_slow",
+}
+
+
+def rope(style: str, v: Mapping[str, Any]) -> Rope:
+    """KeyError where a value is missing."""
+    pairs: Literal["neox", "norm"] = "norm" if style == "norm" else "neox"
+    return Rope(pairs, v.get("rope_dimensions", v["head_dim"]), float(v["rope_theta"]), _scaling(v))
+
+
+def _scaling(v: Mapping[str, Any]) -> dict[str, Any] | None:
+    kind = v.get("rope_type", "default")
+    if kind == "linear":
+        return {"type": kind, "factor": float(v["rope_factor"])}
+    if kind == "yarn":
+        usual = {
+            "type": kind,
+            "factor": float(v["rope_factor"]),
+            "original_context_length": v["rope_original_context"],
+        }
+        return usual | {name: float(v[field]) for name, field in YARN.items() if field in v}
+    if kind == "proportional":
+        return {"type": kind, "rotated": v["rope_rotated"]}
+    return None
