@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from dspark_convert import __version__
 from dspark_convert.draft import DeepSeek4, Draft
+from dspark_convert.ggufio.rotation import YARN, yarn_length
 from dspark_convert.ggufio.types import (
     FILE_TYPES,
     KV,
@@ -75,12 +76,65 @@ def runtime(draft: Draft, *, mrope: bool) -> list[KV]:
         array(key("target_layers"), ValueType.INT32, list(draft.target_layers)),
         boolean(key("sample_from_anchor"), draft.sample_from_anchor),
         boolean(key("has_confidence_head"), draft.has_confidence_head),
+        *(() if stages else _layers(key, draft)),
     ]
     if mrope and not stages:
         # The draft rotates along the text axis alone: one section that holds every pair.
         sections = [draft.rope.dimension_count // 2, 0, 0, 0]
         kvs.append(array(key("rope.dimension_sections"), ValueType.INT32, sections))
     return kvs
+
+
+def _layers(key: Callable[[str], str], draft: Draft) -> Iterator[KV]:
+    """What layers like Qwen3's may have beyond the plain ones; what a draft has not is not written.
+
+    ``attention.causal`` is one flag for all layers. The scale and the cap of the logits are written whatever
+    the kind is, though llama.cpp applies them to DFlash2 alone (src/models/dflash.cpp).
+    """
+    yield from _rotation(key, draft)
+    if draft.sliding_window is not None:
+        yield u32(key("attention.sliding_window"), draft.sliding_window)
+        yield array(key("attention.sliding_window_pattern"), ValueType.BOOL, list(draft.sliding_window_pattern))
+    if draft.causal or draft.causal_pattern:
+        yield boolean(key("attention.causal"), draft.causal)
+    scales = {
+        "attention.scale": draft.attention_scale,
+        "attention.value_scale": draft.value_scale,
+        "embedding_scale": draft.embedding_scale,
+        "logit_scale": draft.logit_scale,
+        "final_logit_softcapping": draft.logit_softcap,
+    }
+    for name, value in scales.items():
+        if value is not None:
+            yield f32(key(name), value)
+    if draft.hidden_act == "gelu":
+        yield string(key("hidden_activation"), "gelu_pytorch_tanh")
+    if draft.dflash2 is not None:
+        for name, size in draft.dflash2.to_json().items():
+            yield u32(key(name), size)
+
+
+def _rotation(key: Callable[[str], str], draft: Draft) -> Iterator[KV]:
+    """RoPE's keys beyond its base. A proportional one has none: it is a tensor, ``rope_freqs.weight``.
+
+    Of YaRN llama.cpp multiplies angles' lengths by ``attn_factor`` (1 + 0.1 ln factor), and reads none of the
+    keys ``yarn_*`` for a draft (src/llama-context.cpp): they say what was trained.
+    """
+    rope = draft.rope
+    if rope.dimension_count != draft.head_dim:
+        yield u32(key("rope.dimension_count"), rope.dimension_count)
+    scaling = rope.scaling or {}
+    if scaling.get("type") not in ("linear", "yarn"):
+        return
+    yield string(key("rope.scaling.type"), scaling["type"])
+    yield f32(key("rope.scaling.factor"), scaling["factor"])
+    if "original_context_length" in scaling:
+        yield u32(key("rope.scaling.original_context_length"), scaling["original_context_length"])
+    if "attention_factor" in scaling:
+        yield f32(key("rope.scaling.attn_factor"), scaling["attention_factor"] / yarn_length(scaling["factor"]))
+    for name, field in YARN.items():
+        if field in scaling:
+            yield f32(key(f"rope.scaling.{name}"), scaling[field])
 
 
 def _deepseek4(key: Callable[[str], str], draft: Draft, stages: DeepSeek4) -> Iterator[KV]:
@@ -123,6 +177,11 @@ def meaning(draft: Draft, source: Provenance, target: Target | None) -> list[KV]
         string("dspark.source", source.repo or source.name),
         string("dspark.converter_version", __version__),
     ]
+    if draft.causal_pattern:
+        kvs.append(array("dspark.causal_pattern", ValueType.BOOL, list(draft.causal_pattern)))
+    scaling = draft.rope.scaling or {}
+    if scaling.get("type") == "proportional":
+        kvs.append(u32("dspark.rope_rotated", scaling["rotated"]))
     if source.revision:
         kvs.append(string("dspark.revision", source.revision))
     if target:

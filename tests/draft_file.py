@@ -21,6 +21,7 @@ TYPES = {
     "I64": (27, 1, 8),
     "BF16": (30, 1, 2),
     "MXFP4": (39, 32, 17),
+    "NVFP4": (40, 64, 36),
     "Q4_0": (2, 32, 18),
     "Q4_1": (3, 32, 20),
     "Q2_0": (42, 64, 18),
@@ -133,6 +134,8 @@ def encode(rng: np.random.Generator, kind: str, count: int, order: str) -> bytes
     if kind == "I64":
         return np.arange(count, dtype=f"{order}i8").tobytes()
     block = struct.pack(f"{order}e", 0.01) + bytes(range(1, 33))
+    if kind == "NVFP4":  # four scales of 1, then 64 values
+        return (bytes([56] * 4) + bytes(range(1, 33))) * (count // 64)
     if kind == "MXFP4":
         block = bytes([120]) + bytes(range(1, 17))
     return block * (count // 32)

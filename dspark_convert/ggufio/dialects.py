@@ -9,26 +9,26 @@ it to mean.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
-from dspark_convert.draft import Draft, Kind, Rope
+from dspark_convert.draft import Draft, Kind
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error, warning
 from dspark_convert.ggufio.keys import INTEGERS, Keys
+from dspark_convert.ggufio.layers import layers_like, read_layers
 from dspark_convert.ggufio.layouts import Layout, find_layout
 from dspark_convert.ggufio.layouts.differences import check_layout
 from dspark_convert.ggufio.layouts.fork_types import check_fork_types
 from dspark_convert.ggufio.layouts.view import View, view
 from dspark_convert.ggufio.reader import GGUFFile
+from dspark_convert.ggufio.rotation import read_rope
 from dspark_convert.ggufio.stages import has_stages, read_stages
 from dspark_convert.ggufio.types import ValueType
 from dspark_convert.words import shown
 
 #: block size that llama.cpp assumes for a DFlash draft that does not say
 DEFAULT_BLOCK_SIZE = 16
-#: RoPE base that llama.cpp assumes
-DEFAULT_FREQ_BASE = 10_000.0
 
 #: a layer's attention sinks; TensorSharp leaves the suffix out
 SINKS = re.compile(r"blk\.\d+\.attn_sinks(\.weight)?")
@@ -111,7 +111,7 @@ def _read(keys: Keys, layout: Layout) -> Draft | None:
     rank = w1.shape[0] if w1 else 0
     draft = Draft(
         kind=kind,
-        backbone=keys.full("dspark.backbone", ValueType.STRING) or ("deepseek4" if v4 else "unknown"),
+        backbone=keys.full("dspark.backbone", ValueType.STRING) or ("deepseek4" if v4 else ""),
         block_size=block_size,
         sample_from_anchor=anchor,
         target_layers=taps,
@@ -129,15 +129,14 @@ def _read(keys: Keys, layout: Layout) -> Draft | None:
         head_dim=sizes["key_length"],
         context_length=sizes["context_length"],
         rms_norm_eps=eps,
-        rope=_rope(keys, sizes["key_length"], v4),
-        causal=keys.number("attention.causal", ValueType.BOOL) or False,
-        sliding_window=keys.number("attention.sliding_window", ValueType.UINT32) or None,
-        sliding_window_pattern=keys.array(f"{keys.prefix}.attention.sliding_window_pattern", (ValueType.BOOL,)) or (),
+        rope=read_rope(keys, sizes["key_length"], stages=v4),
         has_token_embd=file.tensor("token_embd.weight") is not None,
         has_output=file.tensor("output.weight") is not None,
         has_sinks=any(SINKS.fullmatch(tensor.name) for tensor in file.tensors),
         deepseek4=stages,
+        **read_layers(keys, kind, stages=v4),
     )
+    draft = draft if draft.backbone else replace(draft, backbone=layers_like(draft))
     _compare_meaning(keys, draft)
     _compare_backbone(keys, draft, v4)
     return draft
@@ -194,25 +193,6 @@ def _confidence(keys: Keys, kind: Kind, *, tell: bool) -> bool:
             warning("key-default", f"{keys.prefix}.has_confidence_head", message, "convert the draft again")
         )
     return held if value is None else value
-
-
-def _rope(keys: Keys, head_dim: int, v4: bool) -> Rope:
-    base = keys.number("rope.freq_base", ValueType.FLOAT32)
-    if base is None:
-        message = f"the key is missing; llama.cpp takes {DEFAULT_FREQ_BASE:g}, which is seldom what was trained."
-        keys.findings.append(warning("key-default", f"{keys.prefix}.rope.freq_base", message))
-        base = DEFAULT_FREQ_BASE
-    count = keys.number("rope.dimension_count", ValueType.UINT32)
-    prefix = f"{keys.prefix}.rope.scaling."
-    metadata = keys.file.metadata
-    scaling = {key.removeprefix(prefix): _plain(metadata[key]) for key in metadata if key.startswith(prefix)}
-    stated = keys.full("dspark.rope_style", ValueType.STRING)
-    # Of the graphs that run drafts only DeepSeek-V4's rotates neighbouring pairs.
-    style: Literal["neox", "norm"] = "norm" if v4 else "neox"
-    if stated is not None and stated != style:
-        message = f"the file says {stated!r}, but llama.cpp rotates this draft {style!r}: all it computes is wrong."
-        keys.findings.append(error("rope-style", "dspark.rope_style", message, "convert the draft again"))
-    return Rope(style, head_dim if count is None else count, base, None if v4 else scaling or None)
 
 
 def _vocab_size(keys: Keys) -> int:

@@ -36,7 +36,7 @@ def findings(file: DraftFile, path: Path, *, deep: bool = True) -> tuple[Finding
 
 
 #: modules of the reader that tell of findings
-GGUFIO = ("dialects.py", "keys.py", "stages.py")
+GGUFIO = ("dialects.py", "keys.py", "layers.py", "rotation.py", "stages.py")
 
 NAN, INF = struct.pack("<f", float("nan")), struct.pack("<f", float("-inf"))
 
