@@ -31,13 +31,14 @@ def judge_ids(name: str, values: bytes | memoryview, dtype: str, vocab_size: int
     twice = offsets.size - np.unique(offsets + places).size
     if not outside.any() and not twice:
         return [_doubt(name)] if offsets.size >= FEW and _are_ids(offsets, vocab_size) else []
+    wrong = _wrong(offsets, outside, twice, vocab_size)
     if _are_ids(offsets, vocab_size):
-        message = (
-            f"{name} holds no offsets but ids: as offsets they give {_wrong(offsets, outside, twice, vocab_size)}."
-        )
+        message = f"{name} holds no offsets but ids: as offsets they give {wrong}."
         return [error("d2t-absolute", name, message, "subtract from each entry its own index")]
-    rule = "d2t-range" if outside.any() else "d2t-duplicate"
-    return [error(rule, name, f"the offsets in {name} give {wrong}.", FIX)]
+    message = f"the offsets in {name} give {wrong}."
+    if outside.any():
+        return [error("d2t-range", name, message, FIX)]
+    return [error("d2t-duplicate", name, message, FIX)]
 
 
 def _are_ids(values: NDArray[np.int64], vocab_size: int) -> bool:
