@@ -42,7 +42,7 @@ class ContextOptions:
 class Context:
     """A context of sequence 0 on ``model``; ``other`` is the context whose tensors it may borrow.
 
-    ``watch`` sees which experts it takes.
+    ``watch`` sees which experts it takes. ``axes``: numbers that say a position; tokens, being text, need one.
     """
 
     def __init__(
@@ -52,8 +52,10 @@ class Context:
         options: ContextOptions,
         other: Context | None = None,
         watch: ExpertWatch | None = None,
+        axes: int = 1,
     ) -> None:
         self._llama = llama
+        self._axes = axes
         self.watch = watch
         params: Any = llama.context_params()
         params.n_ctx = options.n_ctx
@@ -130,6 +132,10 @@ class Context:
     def _run_embeddings(self, function: Any, embeddings: FloatArray, position: int, what: str) -> None:
         values = np.ascontiguousarray(embeddings, dtype=np.float32)
         batch = _batch(len(values), position, [False] * len(values))
+        if self._axes > 1:
+            along = [*range(position, position + len(values)), *[0] * len(values)]
+            # Of M-RoPE's axes time, height and width all count the text's tokens; the fourth is not used.
+            batch.pos = (POSITION * (self._axes * len(values)))(*along[: len(values)] * 3, *along[len(values) :])
         batch.embd = values.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         self._run(function, batch, what)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dspark_convert.draft import Draft
-from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.dialects import read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
@@ -20,6 +18,9 @@ from dspark_convert.target import open_target_gguf
 
 #: of what is wrong with a file, so much is told; one wrong size misshapes every layer
 TOLD_PROBLEMS = 4
+
+#: numbers that say a position where RoPE has sections
+M_ROPE_AXES = 4
 
 
 def precheck(draft_path: Path, target_path: Path) -> tuple[list[Check], DraftShape | None]:
@@ -35,14 +36,14 @@ def precheck(draft_path: Path, target_path: Path) -> tuple[list[Check], DraftSha
         if draft is None or problems:
             skipped = Check("pair", "skip", "the draft's own metadata is wrong")
             return [Check("draft", "fail", _sentence(problems)), skipped], None
-        _refuse_what_is_not_run(draft, draft_file)
         checks = [Check("draft", "pass", _summary(draft))]
         findings = judge_file(draft, draft_file.metadata, target, tokenizer_of(target_file.metadata))
+        shape = _shape(draft, draft_file)
     if problems := [finding for finding in findings if finding.severity == "error"]:
         return [*checks, Check("pair", "fail", _sentence(problems))], None
     types = "".join(f" ({f.message.rstrip('.')})" for f in findings if f.rule == "target-token-types")
     fits = f"hidden size, {draft.vocab_size:,} tokens and taps fit the {target.architecture} target{types}"
-    return [*checks, Check("pair", "pass", fits)], _shape(draft)
+    return [*checks, Check("pair", "pass", fits)], shape
 
 
 def _judge_draft(file: GGUFFile) -> tuple[Draft | None, list[Finding]]:
@@ -54,17 +55,8 @@ def _judge_draft(file: GGUFFile) -> tuple[Draft | None, list[Finding]]:
     return reading.draft, problems
 
 
-def _refuse_what_is_not_run(draft: Draft, file: GGUFFile) -> None:
-    if draft.kind == "dflash2":
-        raise InputError(f"{file.path} is a DFlash2 draft, whose candidate selector dspark-validate does not run.")
-    if any(_items(file, "dflash.rope.dimension_sections")):
-        raise InputError(
-            f"{file.path} is a draft for a target with M-RoPE (dflash.rope.dimension_sections), which dspark-validate"
-            " does not run."
-        )
-
-
-def _shape(draft: Draft) -> DraftShape:
+def _shape(draft: Draft, file: GGUFFile) -> DraftShape:
+    sections = file.metadata.get("dflash.rope.dimension_sections")
     # llama.cpp tells an anchor-first draft by its Markov head.
     return DraftShape(
         block_size=draft.block_size,
@@ -74,13 +66,9 @@ def _shape(draft: Draft) -> DraftShape:
         has_confidence_head=draft.kind == "dspark" and draft.has_confidence_head,
         kind=draft.kind,
         stages=draft.deepseek4 is not None,
+        selector_top_k=draft.dflash2.selector_top_k if draft.dflash2 else 0,
+        position_axes=M_ROPE_AXES if isinstance(sections, Sequence) and any(sections) else 1,
     )
-
-
-def _items(file: GGUFFile, key: str) -> Sequence[Any]:
-    """The list or text under ``key``; what a stranger's file holds there may also be a number."""
-    value = file.metadata.get(key)
-    return value if isinstance(value, Sequence) else ()
 
 
 def _summary(draft: Draft) -> str:

@@ -25,10 +25,10 @@ MAX_BATCH = 512
 class Block:
     """What the draft said about one block.
 
-    ``tokens`` [drafts]; ``logits`` [drafts, vocabulary] with the Markov bias, float32;
-    ``confidences`` [drafts] in 0…1, or None without a confidence head; ``slots`` [block_size] are the
-    best tokens of all slots, also of one that proposes nothing;
-    ``experts`` [stages, block_size, used], or None where they were not looked at or there are none.
+    ``tokens`` [drafts] are proposed: each slot's best, or what a selector chose; ``logits`` [drafts, vocabulary]
+    with the Markov bias, float32; ``confidences`` [drafts] in 0…1, or None without a confidence head; ``slots``
+    [block_size] are the best tokens of all slots, also of one that proposes nothing; ``experts`` [stages,
+    block_size, used], or None where they were not looked at or there are none.
     """
 
     tokens: list[int]
@@ -36,6 +36,20 @@ class Block:
     confidences: FloatArray | None
     slots: list[int]
     experts: NDArray[np.int64] | None = None
+
+
+def best_path(lattice: FloatArray, top_k: int) -> list[int]:
+    """The tokens that DFlash2's selector chooses for slots 1…, each by its score behind the one before it.
+
+    ``lattice`` [block_size, >= top_k + top_k²]: of every slot the ids of its candidates, then the scores of each
+    behind each of the slot before: [behind, candidate]. Slot 1 follows the anchor alone, so all its rows agree.
+    """
+    tokens, behind = [], 0
+    for row in lattice[1:]:
+        scores = row[top_k : top_k + top_k**2].reshape(top_k, top_k)
+        behind = int(scores[behind].argmax())
+        tokens.append(int(row[behind]))
+    return tokens
 
 
 class Session:
@@ -107,10 +121,12 @@ class Session:
         self.target = Context(self.llama, self.target_model, options)
         self._contexts.append(self.target)
         seen = ExpertWatch(self.llama) if watch and self.llama.shows_graph else None
-        self.draft = Context(self.llama, self.draft_model, options, other=self.target, watch=seen)
+        axes = self.shape.position_axes
+        self.draft = Context(self.llama, self.draft_model, options, other=self.target, watch=seen, axes=axes)
         self._contexts.append(self.draft)
         self.llama.llama_set_causal_attn(self.draft.handle, self.shape.causal)
-        self.llama.llama_set_embeddings_nextn(self.draft.handle, True, True)
+        # Masked: of outputs alone. A selector's scores come for all slots only.
+        self.llama.llama_set_embeddings_nextn(self.draft.handle, True, not self.shape.selector_top_k)
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of ``text`` in the target's vocabulary, special tokens recognised."""
@@ -159,7 +175,11 @@ class Session:
         logits = self.draft.decode_tokens(tokens, position, [True] * count)
         experts = seen.end() if seen else None
         confidences = None
-        if shape.has_confidence_head:
+        selected: list[int] = []
+        if shape.selector_top_k:
+            pointer = self.llama.llama_get_embeddings_nextn(self.draft.handle)
+            selected = best_path(rows(pointer, count, self.draft_n_embd), shape.selector_top_k)
+        elif shape.has_confidence_head:
             pointer = self.llama.llama_get_embeddings_nextn(self.draft.handle)
             # llama.cpp repeats the confidence over a row as wide as a hidden state
             confidences = rows(pointer, count, self.draft_n_embd)[:, 0]
@@ -171,7 +191,7 @@ class Session:
         slots = logits.argmax(axis=1).tolist()
         if confidences is not None:
             confidences = confidences[first:]
-        return Block(slots[first:], logits[first:], confidences, slots, experts)
+        return Block(selected or slots[first:], logits[first:], confidences, slots, experts)
 
     def decode_target(self, tokens: Sequence[int], position: int, last_only: bool = False) -> FloatArray:
         """Decode ``tokens`` on the target, at most n_batch of them: logits [tokens or 1, vocabulary]."""

@@ -13,7 +13,9 @@ class DraftShape:
     """``reads_anchor``: slot 0 of a block, where the anchor stands, proposes the next token.
 
     That takes a Markov head and ``sample_from_anchor``: other drafts are read from slot 1 on. ``kind`` is
-    "dspark" with a Markov head, "dflash" without. ``stages``: DeepSeek-V4's, not Qwen3's layers.
+    "dspark" with a Markov head, "dflash2" with a candidate selector, "dflash" without either. ``selector_top_k``:
+    candidates that the selector scores, 0 without one. ``position_axes``: numbers that say a position, 4 with
+    M-RoPE. ``stages``: DeepSeek-V4's, not Qwen3's layers.
     """
 
     block_size: int
@@ -23,6 +25,8 @@ class DraftShape:
     has_confidence_head: bool
     kind: str = "dspark"
     stages: bool = False
+    selector_top_k: int = 0
+    position_axes: int = 1
 
     @property
     def drafts_per_block(self) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from dspark_convert.ggufio.reader import open_gguf
 from tests.runtime.parity_case import Shape, make, prove
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -49,3 +51,20 @@ def test_every_position_agrees(name: str, tmp_path: Path) -> None:
     assert (parity["confidence_max_abs"] is not None) == has_confidence
     taps = [(feature["file_tap"], feature["reference_tap"]) for feature in parity["features"]]
     assert taps == [(tap + 1, tap + 1) for tap in shape.taps]
+
+
+def test_a_draft_for_a_target_whose_positions_have_axes(tmp_path: Path) -> None:
+    shape = Shape()
+    pair = make(shape, tmp_path)
+    config = json.loads((pair.target_dir / "config.json").read_text("utf-8"))
+    config["rope_parameters"] = {
+        "rope_type": "default",
+        "rope_theta": shape.rope_theta,
+        "mrope_section": [6, 5, 5],
+        "mrope_interleaved": True,
+    }
+    (pair.target_dir / "config.json").write_text(json.dumps(config), "utf-8")
+    parity = prove(pair, tmp_path, shape.tables)
+    assert len(parity["positions"]) == shape.block_size
+    with open_gguf(tmp_path / "dspark-draft.gguf") as file:
+        assert list(file.metadata["dflash.rope.dimension_sections"]) == [16, 0, 0, 0]

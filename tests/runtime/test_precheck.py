@@ -208,10 +208,11 @@ def test_wrong_kinds_of_file(random_pair: PairFiles, tmp_path: Path) -> None:
             precheck(draft, target)
 
 
-def test_drafts_that_are_not_run(random_pair: PairFiles) -> None:
+def test_positions_have_four_axes_where_rope_has_sections(random_pair: PairFiles) -> None:
     sections = set_kv("dflash.rope.dimension_sections", "ARRAY[INT32]", [16, 0, 0, 0])
-    with pytest.raises(InputError, match="M-RoPE"):
-        precheck(random_pair.broken("mrope", sections), random_pair.target)
+    _, shape = precheck(random_pair.broken("mrope", sections), random_pair.target)
+    assert shape is not None
+    assert shape.position_axes == 4
 
 
 def test_early_layout_is_refused(random_pair: PairFiles) -> None:
