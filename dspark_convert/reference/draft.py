@@ -23,6 +23,8 @@ from dspark_convert.reference import deepseek4_stages as stages
 from dspark_convert.reference import weights as stored
 from dspark_convert.reference.config import Config
 from dspark_convert.reference.deepseek4_weights import Quantised, plain_stage_name
+from dspark_convert.reference.dflash2 import DFlash2Stack, Lattice, lattice
+from dspark_convert.reference.dflash2_facts import dflash2_shapes
 from dspark_convert.reference.facts import Facts, read_facts
 from dspark_convert.reference.gemma4 import Gemma4Stack, gemma4_layer_shapes
 from dspark_convert.reference.inputs import Rounding
@@ -40,11 +42,13 @@ class Block:
 
     Both float64 (float32 for large models). A bonus anchor's slot 0 has plain logits and no confidence: NaN.
     ``behind`` [stages, slots] tell how bad a choice of experts was, see ``deepseek4.Stage.route``; None without.
+    ``lattice``: DFlash2's, which drafts; None without.
     """
 
     logits: Floats
     confidence: Floats | None
     behind: Floats | None = None
+    lattice: Lattice | None = None
 
 
 class Stack(Protocol):
@@ -127,16 +131,26 @@ class Reference:
         stack: Stack = Qwen3Stack(facts, loaded, sizes)
         if facts.gemma4 is not None:
             stack = Gemma4Stack(facts, facts.gemma4, loaded, sizes, table_gelu)
+        elif facts.dflash2 is not None:
+            stack = DFlash2Stack(facts, facts.dflash2, loaded, sizes)
         return cls(facts, loaded, stack, plain_logits=plain_logits)
 
     @torch.no_grad()
-    def block(self, features: Array, anchor: int, chosen: Sequence[int], experts: Array | None = None) -> Block:
+    def block(
+        self,
+        features: Array,
+        anchor: int,
+        chosen: Sequence[int],
+        experts: Array | None = None,
+        candidates: Array | None = None,
+    ) -> Block:
         """The block that starts behind ``features``.
 
         ``features`` [n_past, taps * hidden] of positions 0 to n_past - 1, in the order of ``facts.taps``;
         the block stands at n_past and on. ``chosen`` [slots]: the token taken at each slot; the one before a
         slot decides its Markov bias, and ``anchor`` that of the first slot that proposes. ``experts``
         [stages, slots, used]: those that are taken, with -1 the stage's own; None leaves all to the stages.
+        ``candidates`` [slots, k]: those that DFlash2's selector takes, but for the anchor's slot; None: the best.
         """
         past = stored.as_tensor(features).to(self._weights.dtype)
         width = len(self.facts.taps) * self.facts.hidden_size
@@ -156,7 +170,12 @@ class Reference:
         if markov is not None:
             logits[first:] += self._weights.linear(markov, MARKOV_W2)
         behind = None if states.behind is None else states.behind.numpy()
-        return Block(logits.numpy(), self._confidence(states.judged, markov), behind)
+        return Block(
+            logits.numpy(),
+            self._confidence(states.judged, markov),
+            behind,
+            self._lattice(states.final, logits, anchor, candidates),
+        )
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
         """[slots, hidden] -> [slots, vocab], before any bias."""
@@ -165,6 +184,19 @@ class Reference:
             return logits
         logits = logits * self.facts.logit_scale
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def _lattice(
+        self, final: torch.Tensor, logits: torch.Tensor, anchor: int, candidates: Array | None
+    ) -> Lattice | None:
+        own = self.facts.dflash2
+        if own is None:
+            return None
+        told = None if candidates is None else torch.as_tensor(candidates)
+        if told is not None and told.shape != (self.facts.slots, own.top_k):
+            raise ValueError(f"candidates have to be [{self.facts.slots}, {own.top_k}], found {list(told.shape)}.")
+        if told is not None and not 0 <= int(told[1:].min()) <= int(told[1:].max()) < self.facts.vocab_size:
+            raise ValueError(f"candidates have to be tokens below {self.facts.vocab_size}, found others.")
+        return lattice(self._weights, own.top_k, anchor, final, logits, told)
 
     def _confidence(self, states: torch.Tensor, markov: torch.Tensor | None) -> Floats | None:
         if not self.facts.has_confidence_head:
@@ -211,6 +243,8 @@ def expected_shapes(facts: Facts, names: Collection[str]) -> dict[str, Shape]:
         shapes |= gemma4_layer_shapes(facts.n_layer, sizes_of(facts), facts.gemma4, names)
     else:
         shapes |= layer_shapes(facts.n_layer, sizes_of(facts), facts.attention_bias, names)
+    if facts.dflash2 is not None:
+        shapes |= dflash2_shapes(facts.dflash2, facts.n_layer, hidden, facts.vocab_size)
     if rank:
         shapes |= {MARKOV_W1: (facts.vocab_size, rank), MARKOV_W2: (facts.vocab_size, rank)}
     if facts.has_confidence_head:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from dspark_convert.reference.config import Config, refuse_unknown_layers, rope_theta
 from dspark_convert.reference.deepseek4_facts import DEEPSEEK4, StageFacts, count_stages, read_stages
 from dspark_convert.reference.deepseek4_weights import read_stage_shapes
+from dspark_convert.reference.dflash2_facts import DFLASH2, SCALES, DFlash2Facts, read_dflash2
 from dspark_convert.reference.gemma4_facts import GEMMA4, Gemma4Facts, read_gemma4
 from dspark_convert.reference.qwen3 import has_biases, head_dim
 from dspark_convert.reference.spellings import (
@@ -26,7 +27,7 @@ from dspark_convert.reference.spellings import (
 from dspark_convert.reference.weights import Shape, columns, read_shapes
 
 #: drafts built of Qwen3 layers; DeepSpec's own class comes first
-CLASSES = ("Qwen3DSparkModel", "DSparkDraftModel", "DFlashDraftModel")
+CLASSES = ("Qwen3DSparkModel", "DSparkDraftModel", "DFlashDraftModel", DFLASH2)
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Facts:
 
     ``block_size`` counts the tokens of a block as it is fed: the anchor and block_size - 1 masks.
     ``intermediate_size`` is an expert's where there are experts; ``stages`` is there for DeepSeek-V4, ``gemma4``
-    for Gemma4. ``embedding_scale`` multiplies the block's embeddings; the head's output is multiplied by
-    ``logit_scale`` and then held within ``logit_cap`` by cap · tanh(logit / cap).
+    for Gemma4, ``dflash2`` for DFlash2. ``embedding_scale`` multiplies the block's embeddings; the head's output is
+    multiplied by ``logit_scale`` and then held within ``logit_cap`` by cap · tanh(logit / cap).
     """
 
     block_size: int
@@ -61,6 +62,7 @@ class Facts:
     causal: bool = False
     stages: StageFacts | None = None
     gemma4: Gemma4Facts | None = None
+    dflash2: DFlash2Facts | None = None
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
     logit_cap: float | None = None
@@ -93,6 +95,7 @@ def read_facts(directory: Path) -> Facts:
         return read_gemma4_facts(config)
     shapes = read_shapes(directory)
     refuse_other_families(config, shapes)
+    dflash2 = read_dflash2(config, shapes)
     rank = markov_rank(config, shapes)
     confidence = confidence_columns(config, shapes)
     facts = Facts(
@@ -116,8 +119,17 @@ def read_facts(directory: Path) -> Facts:
         confidence_with_markov=confidence > config.integer("hidden_size"),
         num_target_layers=num_target_layers(config),
     )
+    if dflash2 is not None:
+        scale, multiplier, cap = (own_or_inherited(config, key) for key in SCALES)
+        facts = replace(
+            facts, dflash2=dflash2, embedding_scale=scale or 1.0, logit_scale=multiplier or 1.0, logit_cap=cap
+        )
     check(config, facts, confidence)
     return facts
+
+
+def own_or_inherited(config: Config, key: str) -> float | None:
+    return positive_or_none(config, f"dflash_config.{key}", key)
 
 
 def read_deepseek4_facts(config: Config) -> Facts:
@@ -197,7 +209,8 @@ def refuse_other_families(config: Config, shapes: dict[str, Shape]) -> None:
     for key in ("is_causal", "dflash_config.causal", "dflash_query_causal"):
         if config.flag(key):
             raise ValueError(f"{config.path}: the reference's blocks see themselves both ways, but {key} is true.")
-    refuse_unknown_layers(config)
+    if name != DFLASH2:
+        refuse_unknown_layers(config)
     refuse_other_heads(config, shapes)
 
 

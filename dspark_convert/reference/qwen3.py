@@ -149,7 +149,11 @@ class Layer:
         return self.linear(mixed.flatten(1), "self_attn.o_proj")
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        """SwiGLU (Shazeer 2020) with its norm before it and the residual around it."""
-        h = self.norm(x, "post_attention_layernorm")
-        gated = functional.silu(self.linear(h, "mlp.gate_proj")) * self.linear(h, "mlp.up_proj")
-        return x + self.linear(gated, "mlp.down_proj")
+        """SwiGLU with its norm before it and the residual around it."""
+        return x + self.gated(self.norm(x, "post_attention_layernorm"))
+
+    def gated(self, h: torch.Tensor) -> torch.Tensor:
+        """SwiGLU (Shazeer 2020)."""
+        return self.linear(
+            functional.silu(self.linear(h, "mlp.gate_proj")) * self.linear(h, "mlp.up_proj"), "mlp.down_proj"
+        )

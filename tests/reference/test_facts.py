@@ -49,6 +49,7 @@ def test_facts_of_the_miniature(tmp_path: Path) -> None:
         "causal": False,
         "stages": None,
         "gemma4": None,
+        "dflash2": None,
         "embedding_scale": 1.0,
         "logit_scale": 1.0,
         "logit_cap": None,
