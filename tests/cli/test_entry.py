@@ -29,6 +29,23 @@ def test_nothing_is_imported_before_an_interrupt_is_looked_after() -> None:
     assert done.stdout.split() == ["dspark_convert", "dspark_convert.cli", "dspark_convert.cli.entry"]
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_ends_with_all_that_it_printed_and_is_not_taken_apart(code: int) -> None:
+    lines = (
+        "import sys",
+        "from dspark_convert.cli import entry, inspect",
+        "class Kept:",
+        "    def __del__(self): print('taken apart', file=sys.stderr)",
+        "kept = Kept()",
+        f"inspect.main = lambda: (print('x' * 100_000), sys.exit({code}))",
+        "entry.inspect()",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.returncode, len(done.stdout), done.stderr) == (code, 100_001, "")
+
+
 def test_every_installed_command_starts_there() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {f"dspark-{name}": f"dspark_convert.cli.entry:{name}" for name in COMMANDS}
