@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dspark_convert.findings import Finding, error
+
+WINDOWED = "sliding_attention"
 #: of transformers' Qwen3Config: where no list names the layers, those from this one on are windowed
 MAX_WINDOW_LAYERS = 28
 
@@ -21,11 +24,20 @@ def windowed(v: Mapping[str, Any]) -> tuple[bool, ...]:
     if v.get("use_swa"):
         return tuple(True for _ in layers)
     if "layer_types" in v:
-        pattern = tuple(kind == "sliding_attention" for kind in v["layer_types"][: len(layers)])
+        pattern = tuple(kind == WINDOWED for kind in v["layer_types"][: len(layers)])
     else:
         first = v.get("max_window_layers", MAX_WINDOW_LAYERS) if v.get("use_sliding_window") else len(layers)
         pattern = tuple(layer >= first for layer in layers)
     return pattern if any(pattern) else ()
+
+
+def judge(v: Mapping[str, Any]) -> list[Finding]:
+    """Windows that nothing says the length of."""
+    listed = WINDOWED in v.get("layer_types", ()) and v.get("use_sliding_window") is not False
+    if "sliding_window" in v or not (listed or v.get("use_sliding_window") or v.get("use_swa")):
+        return []
+    message = "the draft's layers see a window, and config.json has no sliding_window, which says its length."
+    return [error("config-missing", "sliding_window", message, "take the config that was published with the draft")]
 
 
 def causal(v: Mapping[str, Any]) -> tuple[bool, tuple[bool, ...]]:

@@ -84,7 +84,8 @@ def check_tensors(
             places.append(replace(place, read=tuple(sources)))
     findings += tell_missing(spec, known.get("n_layer", 0), missing, flat)
     if "n_layer" in known:
-        findings += _leftovers(spec, {n: r for n, r in flat.items() if n not in claimed}, fetched)
+        rest = {name: ref for name, ref in flat.items() if name not in claimed}
+        findings += _leftovers(spec, rest, _method(config), fetched)
     return places, findings
 
 
@@ -135,11 +136,16 @@ def _dtype(source: Source, config: Mapping[str, Any]) -> list[Finding]:
     ref = source.values
     if source.encoding != "plain" or ref.dtype in FLOAT_DTYPES:
         return []
+    message = (
+        f"{ref.name} is {ref.dtype}, expected {', '.join(FLOAT_DTYPES)}: packed or quantised weights{_method(config)}."
+    )
+    return [error("tensor-dtype", ref.name, message, "convert the unquantised checkpoint")]
+
+
+def _method(config: Mapping[str, Any]) -> str:
     scheme = config.get("quantization_config")
     method = scheme.get("quant_method") if isinstance(scheme, Mapping) else None
-    named = f" (quantization_config says {method!r})" if method else ""
-    message = f"{ref.name} is {ref.dtype}, expected {', '.join(FLOAT_DTYPES)}: packed or quantised weights{named}."
-    return [error("tensor-dtype", ref.name, message, "convert the unquantised checkpoint")]
+    return f" (quantization_config says {method!r})" if method else ""
 
 
 def _ids(source: Source) -> list[Finding]:
@@ -150,7 +156,7 @@ def _ids(source: Source) -> list[Finding]:
     return [error("tensor-dtype", ref.name, message, "convert the checkpoint as it was published")]
 
 
-def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], fetched: bool) -> list[Finding]:
+def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], method: str, fetched: bool) -> list[Finding]:
     findings: list[Finding] = []
     unknown = []
     for name, ref in rest.items():
@@ -164,7 +170,8 @@ def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], fetched: bool) -> list
             message = f"{name} is left out: {refused.reason}, and this one is all zeros."
             findings.append(info("tensor-dropped", name, message))
         elif refused:
-            findings.append(error("tensor-unsupported", name, f"{name} cannot be converted: {refused.reason}."))
+            by = "" if ref.dtype in FLOAT_DTYPES else method
+            findings.append(error("tensor-unsupported", name, f"{name} cannot be converted: {refused.reason}{by}."))
         else:
             unknown.append(name)
     named, more = name_some(unknown)

@@ -11,11 +11,10 @@ from typing import Any
 from dspark_convert.draft import DeepSeek4, DFlash2, Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.pair.judge import judge_order
-from dspark_convert.specs import attention
+from dspark_convert.specs import attention, rotation
 from dspark_convert.specs.formula import FormulaError, evaluate
 from dspark_convert.specs.load import Field, Spec, reading
 from dspark_convert.specs.match import lookup
-from dspark_convert.specs.rotation import rope
 from dspark_convert.words import shown
 
 
@@ -91,6 +90,7 @@ def resolve(
             sizes = ", ".join(f"{n} = {known[n]}" for n in known if n in field.check.replace("'", " ").split())
             message = f"{origin[field.name]} does not fit: {field.check} must hold ({sizes}); {field.reason}."
             findings.append(error("config-value", origin[field.name], message, "correct it"))
+    findings += attention.judge(known) + rotation.judge(known)
     findings += _requirements(spec, config) + _unread(spec, config)
     return Values(known, origin, tuple(findings))
 
@@ -218,7 +218,7 @@ def make_draft(spec: Spec, values: Values) -> Draft | None:
             head_dim=v["head_dim"],
             context_length=v["context_length"],
             rms_norm_eps=float(v["rms_norm_eps"]),
-            rope=rope(spec.rope_style, v),
+            rope=rotation.rope(spec.rope_style, v),
             **attention.fields(v),
             has_sinks=v.get("has_sinks", False),
             hidden_act=v.get("hidden_act", "silu"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from dspark_convert.draft import Rope
+from dspark_convert.findings import Finding, error
 
 #: what a YaRN config may say beside factor and original length -> the field that has it
 YARN = {
@@ -16,9 +17,18 @@ YARN = {
 
 
 def rope(style: str, v: Mapping[str, Any]) -> Rope:
-    """KeyError where a value is missing."""
+    """KeyError where a value is missing, which ``judge`` or the field itself tells."""
     pairs: Literal["neox", "norm"] = "norm" if style == "norm" else "neox"
     return Rope(pairs, v.get("rope_dimensions", v["head_dim"]), float(v["rope_theta"]), _scaling(v))
+
+
+def judge(v: Mapping[str, Any]) -> list[Finding]:
+    """A scaled rotation that nothing says the factor of."""
+    kind = v.get("rope_type")
+    if kind not in ("linear", "yarn") or "rope_factor" in v:
+        return []
+    message = f"the rotation is scaled ({kind}), and config.json has no rope_parameters.factor or rope_scaling.factor."
+    return [error("config-missing", "rope_factor", message, "take the config that was published with the draft")]
 
 
 def _scaling(v: Mapping[str, Any]) -> dict[str, Any] | None:

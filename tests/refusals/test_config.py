@@ -35,6 +35,21 @@ def unsupported(where: str, *says: str, **changes: Any) -> Case:
     return Case(f"{where} {changes}", config(**changes), (("config-unsupported", where),), (where, *says))
 
 
+def rotation(key: str, rope: dict[str, Any]) -> Case:
+    where = f"config.json: rope_parameters.{key}"
+    return Case(f"rotation {rope}"[:60], config(rope_parameters=rope), (("config-value", where),), ("'yarn'",))
+
+
+def unscaled(kind: str, changes: dict[str, Any]) -> Case:
+    """A scaled rotation without its factor."""
+    return Case(f"{kind} without a factor", config(**changes), (("config-missing", "rope_factor"),), (kind, "factor"))
+
+
+def endless(changes: dict[str, Any]) -> Case:
+    """Windows without a length."""
+    return Case(f"{changes}"[:60], config(**changes), (("config-missing", "sliding_window"),), ("window", "length"))
+
+
 def missing(key: str, name: str | None = None) -> Case:
     return Case(f"{key} missing", config(**{key: ABSENT}), (("config-missing", name or key),), (key, "config.json"))
 
@@ -151,17 +166,22 @@ CASES = [
             config(draft_vocab_size=576),
             tensors(put("lm_head.weight", "BF16", 576, 128), put("markov_head.markov_w2.weight", "BF16", 576, 16)),
         ),
-        (
-            ("config-value", "config.json: draft_vocab_size"),
-            ("tensor-shape", "lm_head.weight"),
-            ("tensor-shape", "markov_head.markov_w2.weight"),
-        ),
-        ("576", "512", "whole vocabulary"),
+        (("config-value", "config.json: draft_vocab_size"),),
+        ("576", "512", "d2t"),
     ),
     Case(
-        "D29 reduced vocabulary",
+        "D29 a reduced vocabulary, and heads of the whole one",
         both(config(draft_vocab_size=256), tensors(put("d2t", "I64", 256))),
-        (("config-value", "config.json: draft_vocab_size"), ("tensor-unsupported", "d2t")),
+        (("tensor-shape", "lm_head.weight"), ("tensor-shape", "markov_head.markov_w2.weight")),
+        ("[256, 128]", "[256, 16]"),
+    ),
+    Case(
+        "D29 a reduced vocabulary without its table",
+        both(
+            config(draft_vocab_size=256),
+            tensors(put("lm_head.weight", "BF16", 256, 128), put("markov_head.markov_w2.weight", "BF16", 256, 16)),
+        ),
+        (("config-value", "config.json: draft_vocab_size"), ("tensor-missing", "d2t")),
         ("256", "reduced"),
     ),
     Case(
@@ -176,24 +196,29 @@ CASES = [
         (("config-value", "config.json: dflash_config.markov_head_type"),),
         ("'rnn'", "'vanilla'"),
     ),
-    unsupported("rope_interleaved", rope_interleaved=True),
-    unsupported("is_neox_style", is_neox_style=False),
-    unsupported("rope_is_neox_style", rope_is_neox_style=False),
-    unsupported("rope_scaling", "'yarn'", rope_scaling={"rope_type": "yarn", "factor": 4.0}),
-    unsupported("rope_parameters.rope_type", "'yarn'", rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}),
-    unsupported("rope_parameters.type", "'yarn'", rope_parameters={"rope_theta": 1e4, "type": "yarn"}),
-    unsupported("is_causal", is_causal=True),
-    unsupported(
-        "rope_parameters.full_attention.rope_type",
-        "'linear'",
-        rope_parameters={"full_attention": {"rope_theta": 1e4, "rope_type": "linear"}},
+    Case(
+        "two rotations that disagree",
+        config(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
+        (("config-disagrees", "rope_type"),),
+        ("'default'", "'yarn'"),
     ),
-    unsupported("dflash_config.use_swa", dflash_config={"use_swa": True}),
-    unsupported("dflash_config.causal", dflash_config={"causal": True}),
-    unsupported("dflash_config.is_causal", dflash_config={"is_causal": True}),
-    unsupported("dflash_query_causal", dflash_query_causal=True),
-    unsupported("use_sliding_window", use_sliding_window=True),
-    unsupported("layer_types", "'sliding_attention'", layer_types=["full_attention"] * 2 + ["sliding_attention"]),
+    rotation("rope_type", {"rope_theta": 1e4, "rope_type": "llama3", "factor": 8.0}),
+    rotation("type", {"rope_theta": 1e4, "type": "dynamic", "factor": 8.0}),
+    rotation("full_attention.rope_type", {"full_attention": {"rope_theta": 1e4, "rope_type": "longrope"}}),
+    unscaled("yarn", {"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn"}}),
+    unscaled("linear", {"rope_parameters": {"full_attention": {"rope_theta": 1e4, "rope_type": "linear"}}}),
+    endless({"dflash_config": {"use_swa": True}}),
+    endless({"use_sliding_window": True}),
+    endless({"use_sliding_window": ABSENT, "layer_types": ["full_attention"] * 2 + ["sliding_attention"]}),
+    value("layer_types", ["full_attention"] * 2 + ["linear_attention"], "'full_attention' or 'sliding_attention'"),
+    value("layer_types", ["full_attention"] * 2, "every layer needs a type"),
+    value("sliding_window", 0, "1 to 2147483647"),
+    Case(
+        "causal in two places that disagree",
+        config(is_causal=False, dflash_query_causal=True),
+        (("config-disagrees", "causal"),),
+        ("is_causal", "dflash_query_causal"),
+    ),
     unsupported("hidden_act", "'gelu'", hidden_act="gelu"),
     Case(
         "D60 no theta",
