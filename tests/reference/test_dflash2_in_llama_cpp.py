@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from dspark_convert.reference.dflash2 import Lattice
 from dspark_convert.reference.draft import Block, Reference
 from fixtures.dflash2 import make_dflash2_pair
 from fixtures.target_gguf import write_target_gguf
@@ -75,6 +78,75 @@ def distances(found: Found, reference: Reference) -> np.ndarray[Any, Any]:
     return np.array(rows)
 
 
-def test_agrees_at_every_position_in_f32(plain: tuple[Path, Found]) -> None:
-    directory, found = plain
+def drafted(found: Found, n: int) -> list[int]:
+    """Llama.cpp's own lattice, walked."""
+    return Lattice(found[f"candidates{n}"], found[f"scores{n}"], np.zeros(0)).walk()
+
+
+@pytest.mark.parametrize("muse", [False, True])
+def test_agrees_at_every_position_in_f32(tmp_path: Path, plain: tuple[Path, Found], muse: bool) -> None:
+    directory, found = run(tmp_path, muse=True) if muse else plain
+    reference = load(directory)
+    assert distances(found, reference).max() < 2e-5
+    for n in LENGTHS:
+        told = block_of(found, reference, n)
+        own = reference.block(found[f"features{n}"], int(found[f"anchor{n}"]), [0] * reference.facts.slots)
+        assert told.lattice is not None and own.lattice is not None
+        assert told.lattice.behind.max() < 2e-5
+        assert drafted(found, n) == own.lattice.walk()
+        assert drafted(found, n) != found[f"logits{n}"].argmax(1).tolist()
+
+
+def test_agrees_with_three_taps_and_scaled_embeddings(tmp_path: Path) -> None:
+    directory, found = run(tmp_path, muse=False, dflash={"conv_kernel_size": 3, "input_embedding_scale": 2.5})
     assert distances(found, load(directory)).max() < 2e-5
+
+
+def test_scale_and_cap_of_the_logits_are_applied(tmp_path: Path) -> None:
+    directory, found = run(tmp_path, muse=True)
+    assert distances(found, load(directory, plain_logits=True)).min() > 0.5
+
+
+@pytest.mark.parametrize("size", [23, 25])
+def test_a_window_of_another_size_shows_where_it_ends(plain: tuple[Path, Found], size: int) -> None:
+    """24 positions count the slot itself: of 20 before the block, slot 4 no longer sees the first."""
+    directory, found = plain
+    other = directory.with_name(f"window{size}")
+    shutil.copytree(directory, other)
+    text = (other / "config.json").read_text(encoding="utf-8")
+    (other / "config.json").write_text(text.replace('"sliding_window": 24', f'"sliding_window": {size}'), "utf-8")
+    apart = distances(found, load(other))
+    assert apart[:2].max() < 2e-5
+    assert apart[2:, -1].min() > 0.01
+
+
+def swap_sides(base: torch.Tensor) -> torch.Tensor:
+    return base.flip(0)
+
+
+def swap_taps(base: torch.Tensor) -> torch.Tensor:
+    return base.flip(1)
+
+
+@pytest.mark.parametrize("how", [swap_sides, swap_taps])
+def test_sides_and_taps_the_other_way_round_show(
+    plain: tuple[Path, Found], how: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    directory, found = plain
+    kernels = {
+        name: how(tensor)
+        for name, tensor in load_file(directory / "model.safetensors").items()
+        if name.endswith("base_kernel")
+    }
+    assert distances(found, load(directory, weights=kernels)).min() > 0.1
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1)], ids=["tap-side-group", "side-group-tap"])
+def test_another_order_of_the_projections_rows_shows(plain: tuple[Path, Found], order: tuple[int, ...]) -> None:
+    directory, found = plain
+    reordered = {
+        name: tensor.view(2, 2, 8, 128).permute(*order, 3).reshape(32, 128)
+        for name, tensor in load_file(directory / "model.safetensors").items()
+        if "kernel_projection" in name
+    }
+    assert distances(found, load(directory, weights=reordered)).min() > 0.05
