@@ -92,18 +92,18 @@ def read_object(path: Path, *, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     return parse_object(_decoded(read_bytes(path, limit=limit), str(path)), str(path))
 
 
-def read_bytes(path: Path, *, limit: int = MAX_JSON_BYTES) -> bytes:
-    """What the file ``path`` holds; raises InputError if that cannot be JSON, or cannot be read."""
+def read_bytes(path: Path, *, limit: int = MAX_JSON_BYTES, kind: str = "JSON") -> bytes:
+    """What the file ``path`` holds; raises InputError if that cannot be ``kind``, or cannot be read."""
     try:
         status = path.stat()
         size = status.st_size
         if is_special(status):
             raise InputError(f"{path} is no regular file; fetch the checkpoint again.")
         if size > limit:
-            raise InputError(f"{path} has {size} bytes; a JSON file of its kind has at most {limit}.")
+            raise InputError(f"{path} has {size} bytes; a {kind} file of its kind has at most {limit}.")
         with path.open("rb", buffering=0) as file:  # a buffer would hold all that is read once more
             if disguise := disguised(file.read(DISGUISE_BYTES)):
-                raise InputError(f"{path} is {disguise}, not JSON; fetch the real file.")
+                raise InputError(f"{path} is {disguise}, not {kind}; fetch the real file.")
             file.seek(0)
             return file.readall()
     except OSError as e:

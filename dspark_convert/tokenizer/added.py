@@ -1,8 +1,8 @@
 """The added tokens of a tokenizer: which there are, under which ids, and which are special.
 
-Three places declare them. tokenizer.json lists them, ``added_tokens_decoder`` in
-tokenizer_config.json overrides their flags and may add more, and every token that the config
-names for a role (bos_token, ..., additional_special_tokens) is special. New ones take the next
+Three places declare them. tokenizer.json lists them (added_tokens.json, where there is none),
+``added_tokens_decoder`` in tokenizer_config.json overrides their flags and may add more, and every token
+that the config names for a role (bos_token, ..., additional_special_tokens) is special. New ones take the next
 free id: so the tokenizers and transformers libraries number them, whatever id the file states.
 """
 
@@ -46,9 +46,10 @@ def collect_added(
     findings: list[Finding] = []
     added: dict[str, AddedToken] = {}
     moved: list[tuple[str, int, int]] = []
-    # With gaps in the vocabulary the libraries' counting would run into used ids: trust the file.
+    # With gaps in the vocabulary the libraries' counting would run into used ids: trust the file. So does
+    # transformers where it reads no tokenizer.json.
     top = max(vocab.values())
-    dense = top + 1 == len(vocab)
+    dense = top + 1 == len(vocab) and bool(files.tokenizer)
     for stated, content, special, normalized in _declared(files):
         if content in added:
             added[content] = replace(added[content], special=special, normalized=normalized)
@@ -94,6 +95,10 @@ def _declared(files: TokenizerFiles) -> Iterator[tuple[int, str, bool, bool]]:
     for entry in listed:
         token_id = entry.get("id") if isinstance(entry, dict) else None
         yield _declaration(entry, token_id, str(files.tokenizer_path))
+    if not files.tokenizer:
+        where = str(files.directory / "added_tokens.json")
+        for content, token_id in files.added_tokens.items():
+            yield _declaration({"content": content, "normalized": False}, token_id, where)
     where = str(files.directory / "tokenizer_config.json")
     table = files.settings.get("added_tokens_decoder") or {}
     if not isinstance(table, dict) or not all(key.isdecimal() for key in table):

@@ -11,6 +11,12 @@ def _byte_of_character() -> dict[str, int]:
 
 
 _BYTES = _byte_of_character()
+_CHARACTERS = {byte: character for character, byte in _BYTES.items()}
+
+
+def spelled(data: bytes) -> str:
+    """How a vocabulary spells ``data``."""
+    return "".join(_CHARACTERS[byte] for byte in data)
 
 
 def spelled_out(token: str) -> str:

@@ -16,10 +16,11 @@ from dspark_convert.words import listed
 #: file names shown when tokenizer.json is not among them
 MAX_SHOWN_FILES = 8
 
+#: the files that are read, the first that is there
+TOKENIZER, SENTENCEPIECE, TIKTOKEN = READ = ("tokenizer.json", "tokenizer.model", "tiktoken.model")
+
 #: other tokenizer formats: file, what it is, what helps
 _FOREIGN = (
-    ("tokenizer.model", "a SentencePiece tokenizer", ""),
-    ("tiktoken.model", "a tiktoken vocabulary", ""),
     ("tekken.json", "a Mistral tekken vocabulary", ""),
     (
         "vocab.json",
@@ -31,17 +32,36 @@ _FOREIGN = (
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """``tokenizer_config`` is None if there is no such file; the others are then empty."""
+    """``tokenizer_config`` is None if there is no such file; the others are then empty.
+
+    ``name``: the file that holds the vocabulary, one of ``READ``.
+    """
 
     directory: Path
+    name: str
     tokenizer: Mapping[str, Any]
     tokenizer_config: Mapping[str, Any] | None
     model_config: Mapping[str, Any]
     generation_config: Mapping[str, Any]
+    added_tokens: Mapping[str, Any]
+
+    @property
+    def vocabulary_path(self) -> Path:
+        return self.directory / self.name
 
     @property
     def tokenizer_path(self) -> Path:
-        return self.directory / "tokenizer.json"
+        return self.directory / TOKENIZER
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """The model in tokenizer.json; raises InputError if there is none."""
+        model = self.tokenizer.get("model")
+        if not isinstance(model, dict):
+            raise InputError(
+                f'{self.tokenizer_path} has no "model" object, so it is no tokenizer of the tokenizers library.'
+            )
+        return model
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -53,20 +73,29 @@ class TokenizerFiles:
         nested = self.model_config.get("text_config")
         return nested if isinstance(nested, dict) else {}
 
+    @property
+    def model_types(self) -> tuple[str, ...]:
+        """What config.json calls the model, and its language model."""
+        found = (self.model_config.get("model_type"), self.text_config.get("model_type"))
+        return tuple(kind for kind in found if isinstance(kind, str))
+
 
 def read_files(directory: Path) -> TokenizerFiles:
-    """Read the JSON files of a tokenizer; only tokenizer.json has to be there.
+    """Read the JSON files of a tokenizer; only one of ``READ`` has to be there.
 
-    Raises InputError if it is not, or if one of them is no JSON object.
+    Raises InputError if none is, or if one of them is no JSON object.
     """
-    if not (directory / "tokenizer.json").is_file():
+    name = next((name for name in READ if (directory / name).is_file()), None)
+    if name is None:
         raise InputError(_missing(directory))
     return TokenizerFiles(
         directory=directory,
-        tokenizer=read_tokenizer(directory / "tokenizer.json"),
+        name=name,
+        tokenizer=read_tokenizer(directory / name) if name == TOKENIZER else {},
         tokenizer_config=_optional(directory / "tokenizer_config.json"),
         model_config=_optional(directory / "config.json") or {},
         generation_config=_optional(directory / "generation_config.json") or {},
+        added_tokens=(_optional(directory / "added_tokens.json") or {}) if name != TOKENIZER else {},
     )
 
 
@@ -83,8 +112,8 @@ def _missing(directory: Path) -> str:
     for name, what, help_text in _FOREIGN:
         if name in names:
             return (
-                f"{directory} holds {what} ({name}) and no tokenizer.json, which is the one form that is read"
-                f" here{help_text}; take the tokenizer from a GGUF of the target instead (--target-gguf FILE)."
+                f"{directory} holds {what} ({name}), which is not read here, and no tokenizer.json{help_text};"
+                " take the tokenizer from a GGUF of the target instead (--target-gguf FILE)."
             )
     if _looks_like_draft(directory):
         return (

@@ -52,9 +52,9 @@ def _tokens(tokens: Sequence[str]) -> Hashes:
 
 def _pieces_and_results(merges: Sequence[str]) -> Hashes:
     """Three for each merge; none if they are not all "a b"."""
-    data = _joined(merges, "\n")
-    ends = np.flatnonzero(data <= ord(" "))
-    if len(ends) != 2 * len(merges) or (data[ends[::2]] != ord(" ")).any() or (data[ends[1::2]] != ord("\n")).any():
+    data = _joined(merges, "\0")
+    ends = np.flatnonzero((data == ord(" ")) | (data == 0))
+    if len(ends) != 2 * len(merges) or data[ends[1::2]].any() or not data[ends[::2]].all():
         return np.empty(0, np.uint64)
     pieces, lengths = _hashed(data, ends)
     left, right = pieces[::2], pieces[1::2]

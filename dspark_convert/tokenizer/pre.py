@@ -72,13 +72,13 @@ def name_pre_tokenizer(files: TokenizerFiles, by_hand: str | None = None) -> Pre
     Raises InputError that shows the steps if they are those of no entry and no name is given.
     """
     table = load_table()
-    normalizers = [n for n in _flatten(files.tokenizer.get("normalizer"), "normalizers") if _odd(n, table)]
-    steps = tuple(_step(item) for item in _flatten(files.tokenizer.get("pre_tokenizer"), "pretokenizers"))
-    entry = None if normalizers else _match(steps, _model_types(files), table)
+    normalizers = [n for n in flatten(files.tokenizer.get("normalizer"), "normalizers") if _odd(n, table)]
+    steps = tuple(_step(item) for item in flatten(files.tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    entry = None if normalizers else _match(steps, files.model_types, table)
     if by_hand is not None:
         return PreTokenizer(by_hand, tuple(_judge(by_hand, entry, table)))
     if entry is None:
-        seen = _printable(", then ".join([*map(_shown, normalizers), *map(_say, steps)])) or "no steps at all"
+        seen = printable(", then ".join([*map(shown_step, normalizers), *map(_say, steps)])) or "no steps at all"
         raise InputError(
             f"{files.tokenizer_path} splits text in a way that has no known name in llama.cpp (seen: {seen}); if you"
             " know the name, give it with --tokenizer-pre NAME, or take the tokenizer from a GGUF of the target"
@@ -94,11 +94,6 @@ def _match(steps: tuple[Step, ...], model_types: tuple[str, ...], table: Table) 
     return next(special, None) or next(general, None)
 
 
-def _model_types(files: TokenizerFiles) -> tuple[str, ...]:
-    found = (files.model_config.get("model_type"), files.text_config.get("model_type"))
-    return tuple(kind for kind in found if isinstance(kind, str))
-
-
 def _judge(name: str, entry: Entry | None, table: Table) -> Iterator[Finding]:
     if name not in table.llama_cpp_names:
         message = f"llama.cpp knows no pre-tokenizer {name!r} (as of August 2026) and refuses files with unknown names."
@@ -108,14 +103,14 @@ def _judge(name: str, entry: Entry | None, table: Table) -> Iterator[Finding]:
         yield warning("tokenizer-pre-differs", "tokenizer.ggml.pre", message, "leave --tokenizer-pre out")
 
 
-def _flatten(item: Any, field: str) -> Iterator[Mapping[str, Any]]:
+def flatten(item: Any, field: str) -> Iterator[Mapping[str, Any]]:
     """The steps of a pre-tokenizer or normalizer, sequences opened."""
     if not isinstance(item, dict):
         return
     if item.get("type") == "Sequence":
         inner = item.get(field)
         for part in inner if isinstance(inner, list) else ():
-            yield from _flatten(part, field)
+            yield from flatten(part, field)
     else:
         yield item
 
@@ -134,7 +129,7 @@ def _step(item: Mapping[str, Any]) -> Step:
             return ("digits",)
         case "ByteLevel" if not item.get("add_prefix_space", True):
             return ("gpt-2 bytes",) if item.get("use_regex", True) else ("bytes",)
-    return ("other", _shown(item))
+    return ("other", shown_step(item))
 
 
 def _isolates(item: Mapping[str, Any]) -> bool:
@@ -152,10 +147,10 @@ def _say(step: Step) -> str:
     ).format(step[-1])
 
 
-def _shown(item: Mapping[str, Any]) -> str:
+def shown_step(item: Mapping[str, Any]) -> str:
     fields = ", ".join(f"{key} {value!r}" for key, value in item.items() if key not in ("type", "trim_offsets"))
     return f"{item.get('type')} ({fields})" if fields else str(item.get("type"))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

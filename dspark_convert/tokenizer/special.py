@@ -57,8 +57,13 @@ class _Ids:
             self.findings.append(warning("tokenizer-special-range", ID_KEYS[role], message, f"correct {where}"))
 
 
-def special_kvs(files: TokenizerFiles, vocabulary: Vocabulary) -> tuple[list[KV], list[Finding]]:
-    """The ``*_token_id`` and ``add_*_token`` entries, in the order of llama.cpp's converter."""
+def special_kvs(
+    files: TokenizerFiles, vocabulary: Vocabulary, known: Mapping[str, int] | None = None
+) -> tuple[list[KV], list[Finding]]:
+    """The ``*_token_id`` and ``add_*_token`` entries, in the order of llama.cpp's converter.
+
+    ``known``: ids by role that the vocabulary's own file states, used where no other file does.
+    """
     names = {role: name for role in ROLES if (name := role_token(files.settings, role))}
     additions = read_post_processor(files.tokenizer.get("post_processor"), names)
     roles = (*ROLES, *additions.extra_roles)
@@ -73,6 +78,7 @@ def special_kvs(files: TokenizerFiles, vocabulary: Vocabulary) -> tuple[list[KV]
     for role in roles:
         ids.offer(role, vocabulary.ids.get(additions.names.get(role, "")), "tokenizer_config.json")
         ids.offer(role, files.generation_config.get(f"{role}_token_id"), "generation_config.json")
+        ids.offer(role, (known or {}).get(role), files.name)
     adds = dict(additions.adds)
     findings = ids.findings + _configured_adds(files.settings, roles, adds)
     kvs = [u32(ID_KEYS[role], token_id) for role, token_id in ids.by_role.items()]

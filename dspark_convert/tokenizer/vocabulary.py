@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -35,25 +35,41 @@ _FORGOTTEN_BRACKETS = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))
 class Vocabulary:
     """``texts`` and ``types`` have one item an id, padding included.
 
-    ``ids`` has the ids of all but the padding, by text as the files spell it.
+    ``ids`` has the ids of all but the padding, by text as the files spell it; ``added`` are those of
+    the added tokens.
     """
 
     texts: list[str]
     types: list[int]
     ids: Mapping[str, int]
     findings: tuple[Finding, ...]
+    added: frozenset[int] = frozenset()
 
 
 def read_vocabulary(files: TokenizerFiles, vocab_size: int) -> Vocabulary:
-    """The ``vocab_size`` tokens of a target; ids that have none become ``[PADn]`` of type UNUSED.
+    """The ``vocab_size`` tokens of a byte-level BPE; raises InputError as ``lay_out`` does."""
+    return lay_out(files, bpe_vocabulary(files), {}, vocab_size, spelled_out)
 
-    Raises InputError for ids that are no numbers, stand twice, or do not fit ``vocab_size``, and
-    for two ids with the same text (llama.cpp aborts on those).
+
+def lay_out(
+    files: TokenizerFiles,
+    vocab: dict[str, int],
+    kinds: Mapping[int, TokenType],
+    vocab_size: int,
+    spell: Callable[[str], str],
+) -> Vocabulary:
+    """Texts and types of a model's ``vocab`` and the added tokens; ids that have none become ``[PADn]``.
+
+    ``kinds``: the types of those in ``vocab`` that are not NORMAL; ``spell``: the text that an added
+    token stands for. Raises InputError for ids that stand twice or do not fit ``vocab_size``, and for
+    two ids with the same text (llama.cpp aborts on those).
     """
-    path = files.tokenizer_path
-    vocab = _model_vocabulary(files)
+    path = files.vocabulary_path
     added, findings = collect_added(files, vocab, vocab_size)
     ids = vocab
+    if not files.tokenizer:  # an older file's pieces, which added tokens may take the place of
+        taken = {token.id: token.content for token in added}
+        ids = {text: i for text, i in ids.items() if taken.get(i, text) == text}
     ids |= {token.content: token.id for token in added}  # in place: a copy would take 10 MB
     highest = max(ids.values())
     if highest >= vocab_size:
@@ -67,8 +83,10 @@ def read_vocabulary(files: TokenizerFiles, vocab_size: int) -> Vocabulary:
     if vocab_size - slots.count(None) != len(ids):
         _refuse_shared_id(ids, path)
     types = [int(TokenType.NORMAL)] * vocab_size
+    for token_id, kind in kinds.items():
+        types[token_id] = int(kind)
     for token in added:
-        slots[token.id], types[token.id] = _added_entry(token)
+        slots[token.id], types[token.id] = _added_entry(token, spell)
     empty = [i for i, text in enumerate(slots) if text is None]
     for i in empty:
         slots[i], types[i] = f"[PAD{i}]", int(TokenType.UNUSED)
@@ -76,34 +94,23 @@ def read_vocabulary(files: TokenizerFiles, vocab_size: int) -> Vocabulary:
     _check_texts(texts, path)
     if empty:
         findings.append(_padding(empty, highest, vocab_size))
-    return Vocabulary(texts, types, ids, tuple(findings))
+    return Vocabulary(texts, types, ids, tuple(findings), frozenset(token.id for token in added))
 
 
 def bpe_model(files: TokenizerFiles) -> Mapping[str, Any]:
-    """The ``model`` of tokenizer.json, which has to be a byte-level BPE as in GPT-2.
-
-    Raises InputError that names the kind it is instead.
-    """
-    path = files.tokenizer_path
-    model = files.tokenizer.get("model")
-    if not isinstance(model, dict):
-        raise InputError(f'{path} has no "model" object, so it is no tokenizer of the tokenizers library.')
-    kind = model.get("type", "BPE" if "merges" in model else "unnamed")
-    instead = "take the tokenizer from a GGUF of the target instead (--target-gguf FILE)"
-    if kind != "BPE":
-        raise InputError(f"{path} holds a model of type {kind!r}; only BPE is supported yet: {instead}.")
-    if model.get("byte_fallback"):
-        raise InputError(
-            f"{path} holds a BPE in SentencePiece's manner (byte_fallback, as in Llama 2 and Gemma);"
-            f" only byte-level BPE is supported yet: {instead}."
-        )
+    """The ``model`` of tokenizer.json, a BPE; raises InputError if it joins pieces otherwise than llama.cpp."""
+    model = files.model
     for field in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(field):
-            raise InputError(f"{path} has {field} {model[field]!r}, which llama.cpp's BPE does not know: {instead}.")
+            raise InputError(
+                f"{files.tokenizer_path} has {field} {model[field]!r}, which llama.cpp's BPE does not know: take the"
+                " tokenizer from a GGUF of the target instead (--target-gguf FILE)."
+            )
     return model
 
 
-def _model_vocabulary(files: TokenizerFiles) -> dict[str, int]:
+def bpe_vocabulary(files: TokenizerFiles) -> dict[str, int]:
+    """Ids by text of a BPE; raises InputError if they are no numbers."""
     path = files.tokenizer_path
     vocab = bpe_model(files).get("vocab")
     if not isinstance(vocab, dict) or not vocab:
@@ -122,9 +129,9 @@ def _refuse_shared_id(ids: Mapping[str, int], path: Path) -> NoReturn:
     raise AssertionError
 
 
-def _added_entry(token: AddedToken) -> tuple[str, int]:
+def _added_entry(token: AddedToken, spell: Callable[[str], str]) -> tuple[str, int]:
     """Text and type of an added token, as llama.cpp looks for it in the text: after normalisation."""
-    text = token.content if token.normalized else spelled_out(token.content)
+    text = token.content if token.normalized else spell(token.content)
     forgotten = text in _FORGOTTEN or any(text.startswith(a) and text.endswith(b) for a, b in _FORGOTTEN_BRACKETS)
     if token.special or forgotten:
         return text, int(TokenType.CONTROL)
