@@ -72,7 +72,7 @@ def check_tensors(
             claimed |= {name, *partners(spec.scales, name, flat)}
             if name in flat:
                 held.append(name)
-            elif wanted and complete and (scale in flat or not place.rule.optional):
+            elif wanted and complete and (scale in flat or not place.optional):
                 expert = number if place.rule.stack else None
                 missing.append(Missing(place, name, expert, scale if scale in flat else None))
         if held and not wanted:

@@ -32,6 +32,11 @@ class Place:
     read: tuple[Source, ...] = ()
 
     @property
+    def optional(self) -> bool:
+        """Whether it may be missing; of one that other drafts share with their target, only where this one does."""
+        return self.rule.optional and (self.shared or self.rule.shared == "False")
+
+    @property
     def source(self) -> str:
         """The first of the sources, which names the place in messages."""
         return self.sources[0]

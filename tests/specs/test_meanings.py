@@ -1,0 +1,188 @@
+"""Windows, causality, rotation and vocabulary of layers like Qwen3's: what a config says is what the file says."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from tests.checkpoints import ABSENT, Pair, Tensor
+from tests.conftest import Convert
+from tests.oracle import read
+from tests.refusals.case import put, without
+from tests.specs.test_normalise import planned
+
+CAUSAL = {"dflash.attention.causal": True}
+THETA = {"rope_theta": 1e4}
+FULL, WINDOWED = "full_attention", "sliding_attention"
+
+#: keys that a plain draft has none of
+OPTIONAL = ("dflash.attention.", "dflash.rope.", "dflash.embedding_scale", "dflash.logit_scale", "dflash.final_logit")
+
+
+def windows(length: int, *pattern: bool) -> dict[str, Any]:
+    return {
+        "dflash.attention.sliding_window": length,
+        "dflash.attention.sliding_window_pattern": list(pattern),
+    }
+
+
+def scaled(kind: str, factor: float, **more: Any) -> dict[str, Any]:
+    keys = {"type": kind, "factor": factor} | more
+    return {f"dflash.rope.scaling.{key}": value for key, value in keys.items()}
+
+
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        ({"is_causal": True}, CAUSAL),
+        ({"dflash_config": {"causal": True}}, CAUSAL),
+        ({"dflash_config": {"is_causal": True}}, CAUSAL),
+        ({"dflash_query_causal": True}, CAUSAL),
+        ({"is_causal": False, "dflash_config": {"causal": False}}, {}),
+        (
+            {"layer_types": [FULL, WINDOWED, FULL], "sliding_window": 12, "use_sliding_window": ABSENT},
+            windows(12, False, True, False),
+        ),
+        (
+            {"layer_types": [WINDOWED] * 3, "sliding_window": 12, "use_sliding_window": True},
+            windows(12, True, True, True),
+        ),
+        # as transformers' Qwen3: the flag is above the list, and without a list the later layers are windowed
+        ({"layer_types": [WINDOWED] * 3, "sliding_window": 12, "use_sliding_window": False}, {}),
+        (
+            {"layer_types": ABSENT, "max_window_layers": 1, "sliding_window": 9, "use_sliding_window": True},
+            windows(9, False, True, True),
+        ),
+        ({"layer_types": ABSENT, "sliding_window": 9, "use_sliding_window": True}, {}),
+        (
+            {"dflash_config": {"swa_window_size": 12, "use_swa": True}, "use_sliding_window": ABSENT},
+            windows(12, True, True, True),
+        ),
+        # windowed layers alone see the block from one side
+        (
+            {
+                "layer_types": [WINDOWED] * 3,
+                "sliding_window": 12,
+                "sliding_window_non_causal": False,
+                "use_sliding_window": True,
+            },
+            windows(12, True, True, True) | CAUSAL,
+        ),
+        ({"rope_parameters": {**THETA, "rope_type": "linear", "factor": 8.0}}, scaled("linear", 8.0)),
+        (
+            {"rope_parameters": {**THETA, "rope_type": "yarn", "factor": 4.0}},
+            scaled("yarn", 4.0, original_context_length=1024),
+        ),
+        (
+            {"rope_parameters": ABSENT, **THETA, "rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": 16}},
+            scaled("yarn", 2.0, original_context_length=1024, yarn_beta_fast=16.0),
+        ),
+        (
+            {
+                "rope_parameters": {
+                    **THETA,
+                    "attention_factor": 1.25,
+                    "beta_slow": 2,
+                    "factor": 16.0,
+                    "original_max_position_embeddings": 64,
+                    "type": "yarn",
+                }
+            },
+            # llama.cpp multiplies by 1 + 0.1 ln factor itself
+            scaled("yarn", 16.0, original_context_length=64, yarn_attn_factor=1.25, yarn_beta_slow=2.0)
+            | {"dflash.rope.scaling.attn_factor": pytest.approx(1.25 / (1 + 0.1 * math.log(16)), rel=1e-6)},
+        ),
+        ({"attention_value_scale": 0.5}, {"dflash.attention.value_scale": 0.5}),
+        ({"input_embedding_scale": 2}, {"dflash.embedding_scale": 2.0}),
+        ({"dflash_config": {"output_multiplier": 0.25}}, {"dflash.logit_scale": 0.25}),
+        ({"final_logit_softcapping": 30.0}, {"dflash.final_logit_softcapping": 30.0}),
+    ],
+    ids=str,
+)
+def test_keys(config: dict[str, Any], keys: dict[str, Any], pair: Pair, convert: Convert) -> None:
+    plain, _ = planned(pair, convert)
+    pair.config(config)
+    metadata, warnings = planned(pair, convert)
+    assert warnings == []
+    more = {k: v for k, v in metadata.items() if k not in plain}
+    assert more == keys
+    assert all(key.startswith(OPTIONAL) for key in more)
+    assert {key: metadata[key] for key in plain} == plain
+
+
+def test_layers_that_differ_in_causality_are_told(pair: Pair, convert: Convert) -> None:
+    kinds = {"layer_types": [WINDOWED, FULL, WINDOWED], "sliding_window": 12, "use_sliding_window": True}
+    pair.config({**kinds, "sliding_window_non_causal": False})
+    metadata, warnings = planned(pair, convert)
+    assert warnings == [("causal-mixed", "attention.causal")]
+    assert metadata["dflash.attention.causal"] is True  # of most layers
+    assert metadata["dspark.causal_pattern"] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "flag", [{"rope_interleaved": True}, {"is_neox_style": False}, {"rope_is_neox_style": False}], ids=str
+)
+@pytest.mark.parametrize("outtype", ["f32", "bf16"])
+def test_neighbouring_pairs_are_put_in_order(flag: dict[str, bool], outtype: str, pair: Pair, convert: Convert) -> None:
+    plain, _ = planned(pair, convert)
+    pair.config(flag)
+    assert planned(pair, convert) == (plain, [])
+    ended = convert(pair.draft, "--target-model-dir", pair.target, "-o", "out.gguf", "--outtype", outtype)
+    assert ended.code == 0, ended.told
+    written = read(Path("out.gguf")).tensors
+    for name, tensor in load_file(pair.shard).items():
+        layer, _, kind = name.partition(".self_attn.")
+        if not kind.startswith(("q_", "k_")):
+            continue
+        values = tensor.float().numpy()
+        # The pair (2i, 2i + 1) of a head of 32 is (i, i + 16) afterwards.
+        order = [row // 32 * 32 + 2 * (row % 32 % 16) + row % 32 // 16 for row in range(len(values))]
+        which, number = f"attn_{kind.removesuffix('.weight').removesuffix('_proj')}", layer.removeprefix("layers.")
+        stored, _, data = written[f"blk.{number}.{which}.weight"]
+        values = values[order].astype(np.float32)
+        wanted = values if stored == "F32" else (values.view(np.uint32) >> 16).astype(np.uint16)
+        assert data == wanted.tobytes(), name
+
+
+def reduced(pair: Pair, ids: list[int]) -> None:
+    """A draft of the tokens ``ids`` alone."""
+    offsets = np.array(ids, dtype=np.int64) - np.arange(len(ids))
+    pair.config({"draft_vocab_size": len(ids)})
+    pair.tensors(
+        lambda tensors: tensors.update(
+            {
+                name: Tensor("BF16", (len(ids), columns), tensors[name].data[: 2 * columns * len(ids)])
+                for name, columns in (("lm_head.weight", 128), ("markov_head.markov_w2.weight", 16))
+            }
+        )
+    )
+    pair.tensors(lambda tensors: tensors.update({"d2t": Tensor("I64", (len(ids),), offsets.tobytes())}))
+    pair.tensors(put("t2d", "I8", 512))
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_reduced_vocabulary_has_its_head_and_the_targets_ids(declared: bool, pair: Pair, convert: Convert) -> None:
+    ids = [7, 8, 11, 100, 511, 200]
+    reduced(pair, ids)
+    if not declared:
+        pair.config({"draft_vocab_size": ABSENT})
+    ended = convert(pair.draft, "--target-model-dir", pair.target, "-o", "out.gguf", "--json")
+    assert ended.code == 0, ended.told
+    written = read(Path("out.gguf")).tensors
+    assert written["d2t"] == ("I64", (6,), np.array(ids, dtype=np.int64).tobytes())
+    assert written["output.weight"][:2] == ("BF16", (128, 6))
+    assert written["markov_w2.weight"][:2] == ("BF16", (16, 6))
+    assert written["markov_w1.weight"][:2] == ("BF16", (16, 512))
+    assert "token_embd.weight" not in written
+
+
+def test_a_reduced_head_cannot_be_borrowed(pair: Pair, convert: Convert) -> None:
+    reduced(pair, [7, 8, 11])
+    pair.tensors(without("lm_head.weight"))
+    ended = convert(pair.draft, "--target-model-dir", pair.target, "-o", "out.gguf", "--json")
+    assert ended.findings("error") == [("tensor-missing", "lm_head.weight")]
