@@ -55,7 +55,7 @@ def _value(node: ast.expr, names: Mapping[str, Any], shapes: Mapping[str, tuple[
         return _value(child, names, shapes)
 
     match node:
-        case ast.Constant(value=bool() | int() | str() as constant):
+        case ast.Constant(value=bool() | int() | float() | str() as constant):
             return constant
         case ast.Name(id=name):
             if name not in names:

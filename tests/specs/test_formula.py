@@ -33,6 +33,8 @@ SHAPES = {"w.weight": (512, 16), "scalar": ()}
         ("rank if rank > 0 else (32 if flag else 0)", 32),
         ("True", True),
         ("theta > 1", True),
+        ("whole(0.25 * hidden)", 32),
+        ("root(2 * hidden)", 16.0),
         # the second half has no value, and is not needed
         ("rank == 0 or nothing", True),
         ("rank > 0 and nothing", False),
@@ -90,7 +92,6 @@ def test_values(text: str, value: Any) -> None:
         "-1",
         "+1",
         "~1",
-        "1.5",
         "1j",
         "b'a'",
         "None",

@@ -217,6 +217,8 @@ def test_recognition_names_tensors_that_the_spec_takes(spec: Spec) -> None:
     assert spec.rope_style in ("neox", "norm")
     assert spec.tap_offset in (0, 1)
     sources = {rule.source for rule in spec.tensors}
+    if spec.scales and spec.scales.tensor_scale:
+        sources |= {name.replace(spec.scales.weight, spec.scales.tensor_scale) for name in sources}
     assert {pattern.replace("*", "{layer}") for pattern in spec.required_tensors} <= sources
     assert all(spec.speaks_of(source) for source in sources)
     assert spec.architectures
@@ -225,9 +227,10 @@ def test_recognition_names_tensors_that_the_spec_takes(spec: Spec) -> None:
 @each_spec
 def test_a_checkpoint_of_exactly_the_specs_tensors_is_recognised(spec: Spec) -> None:
     names = {rule.source.replace("{layer}", "0"): () for rule in spec.tensors}
+    keys = dict.fromkeys(spec.keys[:1], {})
     for architecture in spec.architectures:
-        assert match_spec({"architectures": [architecture]}, names) is spec
-        assert match_spec({"architectures": ["Other", architecture]}, {f"model.{n}": () for n in names}) is spec
+        assert match_spec({"architectures": [architecture], **keys}, names) is spec
+        assert match_spec({"architectures": ["Other", architecture], **keys}, {f"model.{n}": () for n in names}) is spec
     with pytest.raises(InputError, match="this version converts"):
         match_spec({"architectures": ["Other"]}, names)
 
