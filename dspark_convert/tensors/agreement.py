@@ -117,7 +117,8 @@ def _require_scales(source: Source) -> None:
     *rows, columns = source.shape
     if each and columns % each:
         raise InputError(
-            f"{values.path}: tensor {values.name}: {columns} columns are no multiple of {each}, a scale's."
+            f"{values.path}: tensor {values.name} has {columns} columns, expected a multiple of {each}, which share a "
+            "scale."
         )
     if source.encoding == "fp8":
         expected = tuple(-(-n // tile) for n, tile in zip(source.shape, source.tile, strict=False))
