@@ -20,6 +20,7 @@ from dspark_convert.document import plain
 from dspark_convert.errors import InputError
 from dspark_convert.ggufio.types import KV, GGMLType, ValueType
 from dspark_convert.jobs import Source, TensorJob
+from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.words import listed, shown
 
 if TYPE_CHECKING:
@@ -122,17 +123,31 @@ def _change(name: str, a: str | None, b: str | None) -> str:
 def origin(job: TensorJob) -> str:
     """What the tensor is made from, in one line: names (numbers that count up as {first-last}), type, shape."""
     if not job.sources:
-        return job.transform
+        return f"literal, {hashlib.sha256(job.literal).hexdigest()}" if job.transform == "literal" else job.transform
     first = job.sources[0]
-    names = [source.values.name for source in job.sources]
-    what = f"{counted(names)} {first.values.dtype} {list(first.values.shape)}"
+    what = _read(job.sources)
     if first.scales is not None:
-        what += f", {first.encoding} with {counted([_scales(source) for source in job.sources])}"
-    return what if job.transform == "copy" else f"{what}, {job.transform}"
+        what += f", {first.encoding} with {_names([source.scales for source in job.sources])}"
+    if first.tensor_scale is not None:
+        what += f" and {_names([source.tensor_scale for source in job.sources])}"
+    return what if job.transform == "copy" else f"{what}, {_done(job)}"
 
 
-def _scales(source: Source) -> str:
-    return source.scales.name if source.scales is not None else ""
+def _done(job: TensorJob) -> str:
+    if job.transform == "unpair":
+        return f"unpair heads of {job.head_dim}"
+    if job.transform == "patch_row":
+        return f"row {job.row} from {_read(job.inputs[1:])}"
+    return job.transform
+
+
+def _read(sources: Sequence[Source]) -> str:
+    values = sources[0].values
+    return f"{_names([source.values for source in sources])} {values.dtype} {list(values.shape)}"
+
+
+def _names(refs: Sequence[TensorRef | None]) -> str:
+    return counted([ref.name if ref is not None else "" for ref in refs])
 
 
 def counted(names: Sequence[str]) -> str:

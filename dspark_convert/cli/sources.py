@@ -9,18 +9,22 @@ from dspark_convert.jobs import TensorJob
 
 
 def source_text(job: TensorJob) -> str:
-    """For a table: "a.0 … 7.w1.weight"; empty for zeros."""
+    """For a table: "a.0 … 7.w1.weight", "embed_tokens.weight, a row of mask_embedding.pt"; empty for zeros."""
+    if job.transform == "literal":
+        return "the config"
     names = [source.values.name for source in job.sources]
     if span := _span(names):
         return "{}{} … {}{}".format(*span)
-    return names[0] + (f" and {len(names) - 1} more" if names[1:] else "") if names else ""
+    text = names[0] + (f" and {len(names) - 1} more" if names[1:] else "") if names else ""
+    return text if job.patch is None else f"{text}, a row of {job.patch.name}"
 
 
 def source_names(job: TensorJob) -> list[str]:
     """For JSON, those of the values, then those of their scales: "a.{0..7}.b" stands for a.0.b to a.7.b, in order."""
-    values = [source.values.name for source in job.sources]
-    scales = [source.scales.name for source in job.sources if source.scales is not None]
-    return [*_short(values), *_short(scales)]
+    values = [source.values for source in job.inputs]
+    scales, factors = ([getattr(source, of) for source in job.sources] for of in ("scales", "tensor_scale"))
+    found = ([ref.name for ref in refs if ref is not None] for refs in (values, scales, factors))
+    return [name for names in found for name in _short(names)]
 
 
 def _short(names: list[str]) -> list[str]:

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from dspark_convert.check.golden import counted, differences, golden_plan, plan_hash, plan_text, read_plan
+from dspark_convert.check.golden import counted, differences, golden_plan, origin, plan_hash, plan_text, read_plan
 from dspark_convert.errors import InputError
+from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.plan import Plan, plan_for_directory
+from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.target import open_target_directory
 from tests.check.places import ROOT, write
 
@@ -143,3 +146,30 @@ def test_files_that_are_no_plan(tmp_path: Path, plan: Plan, text: str) -> None:
 )
 def test_names_that_count_up(names: list[str], text: str) -> None:
     assert counted(names) == text
+
+
+def ref(name: str, dtype: str = "BF16", *shape: int) -> TensorRef:
+    return TensorRef(name, Path("s"), dtype, shape, 0, 0)
+
+
+def test_what_a_tensor_is_made_from() -> None:
+    q, table = Source(ref("q", "BF16", 64, 32)), Source(ref("embed", "BF16", 9, 32))
+    codes = Source(
+        ref("x", "U8", 4, 32), "nvfp4", ref("x_scale", "F8_E4M3", 4, 4), tensor_scale=ref("x_scale_2", "F32")
+    )
+    made = {
+        "q BF16 [64, 32], unpair heads of 16": TensorJob("t", GGMLType.F16, (32, 64), (q,), "unpair", head_dim=16),
+        "embed BF16 [9, 32], row 7 from mask.pt F32 [32]": TensorJob(
+            "t", GGMLType.F16, (32, 9), (table,), "patch_row", row=7, patch=ref("mask.pt", "F32", 32)
+        ),
+        "x U8 [4, 32], nvfp4 with x_scale and x_scale_2": TensorJob("t", GGMLType.NVFP4, (64, 4), (codes,)),
+        "x_scale_2 F32 []": TensorJob("t.scale", GGMLType.F32, (1,), (Source(ref("x_scale_2", "F32")),)),
+        "d2t I64 [9], absolute_ids": TensorJob(
+            "d2t", GGMLType.I64, (9,), (Source(ref("d2t", "I64", 9)),), "absolute_ids"
+        ),
+        "zeros": TensorJob("t", GGMLType.F32, (1,), (), "zeros"),
+        f"literal, {hashlib.sha256(b'1234').hexdigest()}": TensorJob(
+            "t", GGMLType.F32, (1,), (), "literal", literal=b"1234"
+        ),
+    }
+    assert {text: origin(job) for text, job in made.items()} == {text: text for text in made}

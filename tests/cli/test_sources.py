@@ -70,6 +70,18 @@ def test_scales_are_told_in_json() -> None:
     assert expanded(names) == [*EXPERTS, *scales]
 
 
+def test_everything_that_is_read_is_told() -> None:
+    def ref(name: str) -> TensorRef:
+        return TensorRef(name, Path("s"), "U8", (2, 32), 0, 64)
+
+    codes = TensorJob("t", GGMLType.NVFP4, (64, 2), (Source(ref("x"), "nvfp4", ref("x_s"), tensor_scale=ref("x_s_2")),))
+    assert (source_text(codes), source_names(codes)) == ("x", ["x", "x_s", "x_s_2"])
+    patched = TensorJob("t", GGMLType.F16, (32, 2), (Source(ref("x")),), "patch_row", row=1, patch=ref("m.pt"))
+    assert (source_text(patched), source_names(patched)) == ("x, a row of m.pt", ["x", "m.pt"])
+    literal = TensorJob("t", GGMLType.F32, (1,), (), "literal", literal=bytes(4))
+    assert (source_text(literal), source_names(literal)) == ("the config", [])
+
+
 def test_a_dry_run_tells_of_every_tensor_of_a_draft(tmp_path: Path, convert: Convert) -> None:
     from fixtures.deepseek4 import make_deepseek4
     from tests.checkpoints import read_tensors
