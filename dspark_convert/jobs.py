@@ -27,7 +27,8 @@ Transform = Literal["copy", "pad_columns", "unpair", "absolute_ids", "patch_row"
 #: nvfp4  bytes (U8) [rows, columns / 2] of two E2M1 codes each, the low nibble first; one F8_E4M3 scale for
 #:        16 columns, the scales' shape [rows, columns / 16]; ``tensor_scale`` (F32, one number) multiplies all.
 #:        Written as NVFP4 the codes and their scales stay as they are, and the number is a tensor of its own
-#: ggml   of a GGUF: blocks, or integers, of the ggml type that their dtype names
+#: ggml   of a GGUF: blocks, or integers, of the ggml type that their dtype names. NVFP4 that becomes another type
+#:        has its ``tensor_scale`` too
 Encoding = Literal["plain", "fp8", "fp4", "nvfp4", "ggml"]
 
 

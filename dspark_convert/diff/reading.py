@@ -91,7 +91,7 @@ def from_file(file: GGUFFile, tensor: SideTensor, advance: Advance) -> Iterator[
 
 
 def from_job(tensor: SideTensor, advance: Advance) -> Iterator[Numbers]:
-    """Flat float32 of what the job of ``tensor`` would write as F32."""
+    """Flat float32 of what the job of ``tensor`` would write as F32 (whole numbers: float64 of what it writes)."""
     from dspark_convert.source.files import SourceFiles
     from dspark_convert.tensors.agreement import require_agreement
     from dspark_convert.tensors.nonfinite import NonFinite
@@ -99,14 +99,17 @@ def from_job(tensor: SideTensor, advance: Advance) -> Iterator[Numbers]:
     from dspark_convert.tensors.stream import Reader
     from dspark_convert.tensors.units import units
 
-    assert isinstance(tensor.stored, TensorJob)  # noqa: S101 - a checkpoint's side has no others
-    job = replace(tensor.stored, type=GGMLType.F32)
+    job = tensor.stored
+    assert isinstance(job, TensorJob)  # noqa: S101 - a checkpoint's side has no others
+    if job.type not in INTEGERS:
+        job = replace(job, type=GGMLType.F32)
     require_agreement(job)
     told = 0
     with SourceFiles() as files:
         reader = Reader(files, NonFinite(), 0, Remarks())
         for unit in units(job, 4 * CHUNK):
-            yield reader.read(0, job, unit).view("<f4")
+            data = reader.read(0, job, unit)
+            yield data.view(INTEGERS[job.type]).astype(np.float64) if job.type in INTEGERS else data.view("<f4")
             done = tensor.nbytes * (unit.offset + unit.nbytes) // job.nbytes
             advance(done - told)
             told = done

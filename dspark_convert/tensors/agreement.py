@@ -100,6 +100,7 @@ def _require_shape(job: TensorJob, source: Source, where: str) -> None:
 
 def _require_sizes(source: Source) -> None:
     ref = source.values
+    _require_tensor_scale(source)
     if source.encoding == "ggml":
         _require_bytes(ref, tensor_nbytes(GGMLType[ref.dtype], source.shape[::-1]))
         return
@@ -130,7 +131,6 @@ def _require_scales(source: Source) -> None:
             f"(shape {list(source.shape)}) need {list(expected)}."
         )
     _require_bytes(scales, prod(scales.shape))
-    _require_tensor_scale(source)
 
 
 def _require_tensor_scale(source: Source) -> None:

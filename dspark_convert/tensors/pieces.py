@@ -143,16 +143,21 @@ class NVFP4:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Bytes ``stored`` (flat) of whole blocks of the ggml type ``kind``."""
+    """Bytes ``stored`` (flat) of whole blocks of the ggml type ``kind``; ``factor`` as for NVFP4."""
 
     stored: Bytes
     kind: GGMLType
+    factor: float
 
     def direct(self, ggml_type: GGMLType) -> Bytes | None:
         return self.stored if ggml_type is self.kind else None
 
     def wide(self) -> NDArray[np.float32]:
-        return dequantise(self.stored.data, self.kind.name)
+        values = dequantise(self.stored.data, self.kind.name)
+        if self.factor != 1:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                values *= np.float32(self.factor)
+        return values
 
     def exact(self) -> NDArray[Any]:
         return self.wide()

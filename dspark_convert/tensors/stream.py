@@ -87,7 +87,7 @@ class Reader:
             kind = GGMLType[ref.dtype]
             elements, size = BLOCKS[kind]
             position, nbytes = unit.start // elements * size, unit.count // elements * size
-            return Blocks(self._bytes(ref, position, nbytes, VALUES), kind)
+            return Blocks(self._bytes(ref, position, nbytes, VALUES), kind, self._factor(source))
         assert source.scales is not None  # noqa: S101 - require_agreement saw them
         width, per_row = ref.shape[-1], source.scales.shape[-1]
         first, rows = unit.start // source.shape[-1], unit.count // source.shape[-1]

@@ -193,3 +193,15 @@ def test_blocks_of_a_gguf_with_a_nan_scale_are_told(tmp_path: Path) -> None:
     damaged(blocks.values, 36 * 4 + 1, 0x7F)
     read(job(blocks, GGMLType.NVFP4), 1, check := NonFinite())
     assert [found.rule for found in check.findings()] == ["non-finite-values"]
+
+
+@pytest.mark.parametrize("target", [GGMLType.F32, GGMLType.Q8_0, GGMLType.Q4_0])
+def test_blocks_of_a_gguf_become_what_the_checkpoint_gives(tmp_path: Path, target: GGMLType) -> None:
+    made, _ = nvfp4(tmp_path)
+    blocks = stored(tmp_path / "b", np.frombuffer(read(job(made, GGMLType.NVFP4)), np.uint8), "NVFP4")
+    source = Source(replace(blocks, shape=(9, 192)), "ggml", tensor_scale=made.tensor_scale)
+    assert read(job(source, target), 1) == read(job(made, target))
+    assert read(job(source, GGMLType.NVFP4), 1) == read(job(made, GGMLType.NVFP4))
+    assert made.tensor_scale
+    with pytest.raises(InputError, match="w_scale_2, the scale of all of b, is I32"):
+        read(job(replace(source, tensor_scale=replace(made.tensor_scale, dtype="I32")), target))
