@@ -14,7 +14,8 @@ SharedTensors = Literal["omit", "include"]
 
 @dataclass(frozen=True)
 class Options:
-    """``overrides`` are spec fields that win over config.json."""
+    """``dequantize``: NVFP4 codes are written as any other numbers; ``overrides`` are spec fields that win over
+    config.json."""
 
     outtype: Outtype = "auto"
     experts: Experts = "keep"

@@ -45,6 +45,9 @@ def convert(
     experts: Annotated[
         Experts, typer.Option(help="Type of a mixture's experts; keep leaves FP4 as it is (MXFP4).")
     ] = "keep",
+    dequantize: Annotated[
+        bool, typer.Option("--dequantize", help="NVFP4 follows --outtype like plain numbers, instead of staying.")
+    ] = False,
     dialect: Annotated[
         Dialect,
         typer.Option(help="Layout: dflash is today's llama.cpp's, dspark that of its first revisions with DSpark."),
@@ -136,6 +139,7 @@ def convert(
         shared_tensors=shared_tensors,
         tokenizer_pre=tokenizer_pre,
         chat_template=not no_chat_template,
+        dequantize=dequantize,
         overrides={name: value for name, value in overrides.items() if value is not None},
     )
     out = Output(json=json, quiet=quiet)

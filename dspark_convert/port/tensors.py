@@ -20,7 +20,15 @@ from dspark_convert.options import Options
 from dspark_convert.shared import can_compare, judge_shared
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.specs.load import Role, load_specs
-from dspark_convert.specs.policy import FLOATS, Types, fitting, judge_experts, plain_type, tell_fallbacks
+from dspark_convert.specs.policy import (
+    FLOATS,
+    Types,
+    fitting,
+    judge_dequantize,
+    judge_experts,
+    plain_type,
+    tell_fallbacks,
+)
 from dspark_convert.target import Target
 from dspark_convert.tensors.casts import SOURCE_DTYPES
 from dspark_convert.tensors.dequantise import READABLE
@@ -94,7 +102,8 @@ def _roles() -> tuple[tuple[re.Pattern[str], Role], ...]:
 
 
 def make_types(options: Options, held: Sequence[Held]) -> Types:
-    return Types(options.outtype, options.experts, plain_type(each.source for each in held if each.role != "fixed"))
+    plain = plain_type(each.source for each in held if each.role != "fixed")
+    return Types(options.outtype, options.experts, plain, options.dequantize)
 
 
 def make_port_jobs(types: Types, held: Sequence[Held], draft: Draft) -> tuple[list[TensorJob], list[Finding]]:
@@ -107,6 +116,7 @@ def make_port_jobs(types: Types, held: Sequence[Held], draft: Draft) -> tuple[li
     changed = [(each, job) for each, job in zip(held, jobs, strict=True) if job.type is not each.stored]
     findings = [
         *judge_experts(types, (each.role for each in held)),
+        *judge_dequantize(types, any(each.stored is GGMLType.NVFP4 for each in held)),
         *tell_fallbacks(
             (kind, job)
             for each, kind, job in zip(held, wanted, jobs, strict=True)
@@ -131,6 +141,8 @@ def wanted_for(types: Types, held: Held) -> GGMLType:
     stored, role = held.stored, held.role
     if len(held.shape) == 1 or (role == "fixed" and types.asked is not None):
         return GGMLType.F32 if stored.name in SOURCE_DTYPES else stored
+    if stored is GGMLType.NVFP4:  # the number that multiplies it stays beside it
+        return types.follow(role, types.plain) if types.dequantize else stored
     if types.asked is None and (role != "expert" or types.experts == "keep"):
         return stored
     wanted = types.wanted(role, Source(held.source.values))

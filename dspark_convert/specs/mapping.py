@@ -80,6 +80,8 @@ def check_tensors(
             findings.append(error("tensor-unexpected", held[0], message, "correct the config"))
         elif held:
             sources, problems = _read(spec, place, held, flat, known, config)
+            if place.rule.offsets and not problems and fetched and "vocab_size" in known:
+                problems = _judge_ids(sources[0], known["vocab_size"])
             findings += problems
             places.append(replace(place, read=tuple(sources)))
     findings += tell_missing(spec, known.get("n_layer", 0), missing, flat)
@@ -154,6 +156,16 @@ def _ids(source: Source) -> list[Finding]:
         return []
     message = f"{ref.name} is {ref.dtype}, expected {' or '.join(ID_DTYPES)}: a table of token ids."
     return [error("tensor-dtype", ref.name, message, "convert the checkpoint as it was published")]
+
+
+def _judge_ids(source: Source, vocab_size: int) -> list[Finding]:
+    from dspark_convert.tensors.ids import judge_ids
+
+    ref = source.values
+    try:
+        return judge_ids(ref.name, read_bytes(ref), ref.dtype, vocab_size)
+    except InputError:  # the file is cut short, and there is a finding that says so
+        return []
 
 
 def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], method: str, fetched: bool) -> list[Finding]:

@@ -132,6 +132,7 @@ def judge_types(types: Types, made: Sequence[tuple[Role, TensorJob]]) -> list[Fi
     matrices = [(role, job) for role, job in made if role in ("matrix", "expert") and len(job.shape) > 1]
     return [
         *judge_experts(types, (role for role, _ in made)),
+        *judge_dequantize(types, any(source.encoding == "nvfp4" for _, job in made for source in job.sources)),
         *tell_fallbacks((types.wanted(role, job.sources[0]), job) for role, job in matrices),
     ]
 
@@ -140,6 +141,13 @@ def judge_experts(types: Types, roles: Iterable[Role]) -> list[Finding]:
     if types.experts == "keep" or "expert" in roles:
         return []
     return [warning("no-experts", "--experts", "the draft has no experts, so --experts changes nothing.")]
+
+
+def judge_dequantize(types: Types, nvfp4: bool) -> list[Finding]:
+    """``nvfp4``: whether the draft holds any."""
+    if nvfp4 or not types.dequantize:
+        return []
+    return [warning("no-nvfp4", "--dequantize", "the draft holds no NVFP4, so --dequantize changes nothing.")]
 
 
 def tell_fallbacks(wanted_for: Iterable[tuple[GGMLType, TensorJob]]) -> list[Finding]:

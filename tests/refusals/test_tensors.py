@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.checkpoints import ABSENT, Pair, read_tensors, write_tensors
+from tests.checkpoints import ABSENT, Pair, Tensor, read_tensors, write_tensors
 from tests.conftest import Convert
-from tests.refusals.case import Case, both, check_refused, config, put, tensors, without
+from tests.refusals.case import Case, Damage, both, check_refused, config, put, tensors, without
 
 LAYER = (
     "input_layernorm",
@@ -51,6 +52,20 @@ def all_missing(*names: str) -> tuple[tuple[str, str], ...]:
 def both_spellings(pair: Pair) -> None:
     """A further copy of norm.weight under the other spelling."""
     pair.tensors(lambda t: t.update({"model.norm.weight": t["norm.weight"]}))
+
+
+def draft_of(count: int) -> Damage:
+    """Heads of so many tokens."""
+    heads = put("lm_head.weight", "BF16", count, 128), put("markov_head.markov_w2.weight", "BF16", count, 16)
+    return both(config(draft_vocab_size=count), tensors(*heads))
+
+
+def table(rule: str, *ids: int, absolute: bool = False) -> Case:
+    """A table of ``ids``, which are written as they are or as offsets."""
+    values = [token if absolute else token - i for i, token in enumerate(ids)]
+    data = struct.pack(f"<{len(ids)}q", *values)
+    damage = both(draft_of(len(ids)), tensors(lambda t: t.update(d2t=Tensor("I64", (len(ids),), data))))
+    return Case(f"D29 {rule} {ids}"[:50], damage, ((rule, "d2t"),))
 
 
 CASES = [
@@ -185,6 +200,16 @@ CASES = [
         tensors(*(put(f"x{i:02d}.weight", "BF16", 1) for i in range(30))),
         tuple(("tensor-unknown", f"x{i:02d}.weight") for i in range(21)),
         ("10 further", "x29.weight"),
+    ),
+    table("d2t-range", 7, 8, 512),
+    table("d2t-range", -1, 8, 9),
+    table("d2t-duplicate", 7, 8, 8),
+    table("d2t-absolute", *range(490, 510), absolute=True),
+    Case(
+        "D29 ids are integers",
+        both(draft_of(20), tensors(put("d2t", "F32", 20))),
+        (("tensor-dtype", "d2t"),),
+        ("F32", "I64 or I32"),
     ),
     Case(
         "include: embeddings alone",

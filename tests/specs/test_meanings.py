@@ -99,8 +99,6 @@ def scaled(kind: str, factor: float, **more: Any) -> dict[str, Any]:
         ),
         ({"attention_value_scale": 0.5}, {"dflash.attention.value_scale": 0.5}),
         ({"input_embedding_scale": 2}, {"dflash.embedding_scale": 2.0}),
-        ({"dflash_config": {"output_multiplier": 0.25}}, {"dflash.logit_scale": 0.25}),
-        ({"final_logit_softcapping": 30.0}, {"dflash.final_logit_softcapping": 30.0}),
     ],
     ids=str,
 )
@@ -113,6 +111,21 @@ def test_keys(config: dict[str, Any], keys: dict[str, Any], pair: Pair, convert:
     assert more == keys
     assert all(key.startswith(OPTIONAL) for key in more)
     assert {key: metadata[key] for key in plain} == plain
+
+
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        ({"dflash_config": {"output_multiplier": 0.25}}, {"dflash.logit_scale": 0.25}),
+        ({"final_logit_softcapping": 30.0}, {"dflash.final_logit_softcapping": 30.0}),
+    ],
+    ids=str,
+)
+def test_keys_of_the_logits(config: dict[str, Any], keys: dict[str, Any], pair: Pair, convert: Convert) -> None:
+    plain, _ = planned(pair, convert)
+    pair.config(config)
+    metadata, _ = planned(pair, convert)
+    assert metadata == plain | keys
 
 
 def test_layers_that_differ_in_causality_are_told(pair: Pair, convert: Convert) -> None:
@@ -179,6 +192,12 @@ def test_a_reduced_vocabulary_has_its_head_and_the_targets_ids(declared: bool, p
     assert written["markov_w2.weight"][:2] == ("BF16", (16, 6))
     assert written["markov_w1.weight"][:2] == ("BF16", (16, 512))
     assert "token_embd.weight" not in written
+
+
+def test_a_table_that_may_hold_ids_is_told(pair: Pair, convert: Convert) -> None:
+    # every second token, as offsets 0, 1, 2 and so on, or every token from 0 on
+    reduced(pair, [2 * i for i in range(20)])
+    assert ("d2t-absolute", "d2t") in planned(pair, convert)[1]
 
 
 def test_a_reduced_head_cannot_be_borrowed(pair: Pair, convert: Convert) -> None:

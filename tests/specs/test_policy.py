@@ -70,6 +70,19 @@ def test_fp4_experts_are_kept_and_others_follow(outtype: Any) -> None:
     assert Types(outtype, "q6_k", GGMLType.BF16).of("expert", source("fp4"), (256, 8, 4)) is GGMLType.Q6_K
 
 
+@pytest.mark.parametrize("outtype", get_args(Outtype))
+@pytest.mark.parametrize("role", ["matrix", "expert", "head"])
+def test_nvfp4_is_kept_unless_dequantized(outtype: Any, role: Any) -> None:
+    packed, shape = source("nvfp4", "U8"), (256, 8)
+    kept, free = (Types(outtype, "keep", GGMLType.BF16, dequantize) for dequantize in (False, True))
+    assert kept.of(role, packed, shape) is GGMLType.NVFP4
+    assert free.of(role, packed, shape) is free.of(role, source(), shape)
+    # where llama.cpp has no place for the number that multiplies all, and where blocks of 64 do not fit
+    assert kept.of(role, packed, shape, scaled=False) is kept.of(role, source(), shape)
+    assert kept.of(role, packed, (96, 8)) is kept.of(role, source(), (96, 8))
+    assert kept.of(role, packed, (256,)) is GGMLType.F32
+
+
 @pytest.mark.parametrize(
     ("wanted", "columns", "kind"),
     [
@@ -131,6 +144,15 @@ def test_what_is_not_as_asked_is_told() -> None:
     assert [(f.severity, f.rule) for f in found] == [("warning", "no-experts"), ("info", "type-fallback")]
     assert "Q5_0.weight has rows that blocks of 256 (Q4_K) do not divide: Q5_0 instead." in found[1].message
     assert judge_types(Types("q4_k", "keep", GGMLType.BF16), parts[1:]) == []
+
+
+def test_nothing_to_dequantize_is_told() -> None:
+    plain: list[tuple[Role, TensorJob]] = [("matrix", made(GGMLType.BF16, 256, 256))]
+    packed: list[tuple[Role, TensorJob]] = [("matrix", TensorJob("x", GGMLType.BF16, (256, 256), (source("nvfp4"),)))]
+    types = Types("auto", "keep", GGMLType.BF16, dequantize=True)
+    assert [(f.severity, f.rule) for f in judge_types(types, plain)] == [("warning", "no-nvfp4")]
+    assert judge_types(types, packed) == []
+    assert judge_types(Types("auto", "keep", GGMLType.BF16), plain) == []
 
 
 @pytest.mark.parametrize("outtype", SMALL)
