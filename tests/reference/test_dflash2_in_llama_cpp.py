@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gguf import GGMLQuantizationType as Type
+from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file
 
 from dspark_convert.reference.dflash2 import Lattice
@@ -27,12 +29,12 @@ LENGTHS = (1, 4, 20, 60)
 Found = Mapping[str, np.ndarray[Any, Any]]
 
 
-def run(directory: Path, muse: bool, **options: Any) -> tuple[Path, Found]:
+def run(directory: Path, muse: bool, outtype: str = "f32", **options: Any) -> tuple[Path, Found]:
     """A draft checkpoint, and what llama.cpp computes of it."""
     pair = make_dflash2_pair(directory, dtype="F32", muse=muse, **options)
     files = [directory / name for name in ("target.gguf", "draft.gguf", "found.npz")]
     write_target_gguf(pair.target_dir, files[0])
-    write(expected_dflash2(pair.draft_dir, "f32"), files[1], files[0])
+    write(expected_dflash2(pair.draft_dir, outtype), files[1], files[0])
     block_size = 16 if muse else 8
     command = [
         sys.executable,
@@ -100,6 +102,19 @@ def test_agrees_at_every_position_in_f32(tmp_path: Path, plain: tuple[Path, Foun
 def test_agrees_with_three_taps_and_scaled_embeddings(tmp_path: Path) -> None:
     directory, found = run(tmp_path, muse=False, dflash={"conv_kernel_size": 3, "input_embedding_scale": 2.5})
     assert distances(found, load(directory)).max() < 2e-5
+
+
+def test_agrees_in_q8_0_if_inputs_are_rounded_as_llama_cpp_does(tmp_path: Path) -> None:
+    """Rows that are no multiple of 32 long, as the codebooks' here, are kept in F16, and are looked up only."""
+    directory, found = run(tmp_path, muse=False, outtype="q8_0")
+    values, roundings = {}, {}
+    for name, tensor in load_file(directory / "model.safetensors").items():
+        if tensor.dim() == 2:
+            kind = Type.F16 if tensor.shape[1] % 32 else Type.Q8_0
+            values[name] = dequantize(quantize(tensor.numpy(), kind), kind).astype(np.float32)
+            roundings[name] = "q8_0"
+    assert np.median(distances(found, load(directory, weights=values, roundings=roundings))) < 3e-6
+    assert distances(found, load(directory, weights=values)).min() > 0.01
 
 
 def test_scale_and_cap_of_the_logits_are_applied(tmp_path: Path) -> None:
