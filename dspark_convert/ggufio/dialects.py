@@ -104,7 +104,10 @@ def _read(keys: Keys, layout: Layout) -> Draft | None:
     block_size = _block_size(keys, kind)
     anchor = _anchor(keys, kind, tell=defaults)
     confidence = _confidence(keys, kind, tell=defaults)
+    layers = read_layers(keys, kind, stages=v4)
     if sizes is None or taps is None or block_size is None or eps is None or mask is None or (v4 and stages is None):
+        return None
+    if kind == "dflash2" and layers["dflash2"] is None:
         return None
     w1, d2t = file.tensor("markov_w1.weight"), file.tensor("d2t")
     vocab_size = _vocab_size(keys)
@@ -134,7 +137,7 @@ def _read(keys: Keys, layout: Layout) -> Draft | None:
         has_output=file.tensor("output.weight") is not None,
         has_sinks=any(SINKS.fullmatch(tensor.name) for tensor in file.tensors),
         deepseek4=stages,
-        **read_layers(keys, kind, stages=v4),
+        **layers,
     )
     draft = draft if draft.backbone else replace(draft, backbone=layers_like(draft))
     _compare_meaning(keys, draft)

@@ -11,7 +11,7 @@ from dspark_convert.ggufio.types import FILE_TYPES, GGMLType
 
 #: types whose ``general.file_type`` says that some matrix has them; k-quants fall back to others where rows do
 #: not fit, so their numbers promise nothing
-PROMISED = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4")
+PROMISED = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4", "NVFP4")
 TYPE_OF_FILE = {FILE_TYPES[GGMLType[name]]: GGMLType[name] for name in PROMISED}
 
 

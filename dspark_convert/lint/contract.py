@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dspark_convert.draft import Draft
+from dspark_convert.draft import DFlash2, Draft
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.lint.stage_contract import stages
 from dspark_convert.lint.wanted import Wanted
@@ -29,11 +29,11 @@ def wanted(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
         yield Wanted("markov_w2.weight", (rank, vd))
         yield Wanted("conf_proj.weight", (h + rank, 1), required=draft.has_confidence_head)
         yield Wanted("conf_proj.bias", (1,), required=False)
-    if draft.kind == "dflash2":
-        selector_rank = _number(file, "dflash.selector_rank")
-        yield Wanted("selector_predecessor.weight", (selector_rank, v))
-        yield Wanted("selector_successor.weight", (selector_rank, v))
-        yield Wanted("selector_hidden.weight", (h, selector_rank))
+    if draft.dflash2 is not None:
+        selector = draft.dflash2.selector_rank
+        yield Wanted("selector_predecessor.weight", (selector, v))
+        yield Wanted("selector_successor.weight", (selector, v))
+        yield Wanted("selector_hidden.weight", (h, selector))
     if draft.deepseek4 is not None:
         yield from stages(draft, draft.deepseek4)
     else:
@@ -44,15 +44,14 @@ def _layers(file: GGUFFile, draft: Draft) -> Iterator[Wanted]:
     """Layers like Qwen3's."""
     h = draft.hidden_size
     yield Wanted("rope_freqs.weight", (draft.head_dim // 2,), required=False)
-    values = has_values(file)
     stated = _number(file, f"{file.metadata['general.architecture']}.attention.value_length")
     # llama.cpp's default; the width of the keys is its own key.
     value_length = stated or h // max(draft.n_head, 1)
-    conv = _conv(file, draft) if draft.kind == "dflash2" else {}
+    conv = _conv(draft, draft.dflash2) if draft.dflash2 else {}
     for layer in range(draft.n_layer):
         block = f"blk.{layer}."
         yield from _layer(draft, block)
-        yield Wanted(f"{block}attn_v.weight", (h, value_length * draft.n_head_kv), required=values)
+        yield Wanted(f"{block}attn_v.weight", (h, value_length * draft.n_head_kv), required=not draft.shared_kv)
         for name, shape in conv.items():
             yield Wanted(f"{block}{name}", shape)
 
@@ -75,21 +74,16 @@ def _layer(draft: Draft, block: str) -> Iterator[Wanted]:
     yield Wanted(f"{block}attn_sinks.weight", (draft.n_head,), required=False)
 
 
-def _conv(file: GGUFFile, draft: Draft) -> dict[str, tuple[int, ...]]:
+def _conv(draft: Draft, parts: DFlash2) -> dict[str, tuple[int, ...]]:
     """DFlash2's convolutions of one layer."""
-    h, kernel = draft.hidden_size, _number(file, "dflash.conv_kernel_size")
-    projected = 2 * kernel * (h // max(_number(file, "dflash.conv_group_size"), 1))
+    h, kernel = draft.hidden_size, parts.conv_kernel_size
+    projected = 2 * kernel * (h // max(parts.conv_group_size, 1))
     return {
         "attn_conv_base": (h, kernel, 2),
         "attn_conv_proj.weight": (h, projected),
         "ffn_conv_base": (h, kernel, 2),
         "ffn_conv_proj.weight": (h, projected),
     }
-
-
-def has_values(file: GGUFFile) -> bool:
-    """Whether any layer has a value projection; without any, llama.cpp takes the keys for values."""
-    return any(tensor.name.endswith(".attn_v.weight") for tensor in file.tensors)
 
 
 def _number(file: GGUFFile, key: str) -> int:

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
-from dspark_convert.ggufio.values import LazyArray
+from dspark_convert.lint.dflash2 import check_dflash2
+from dspark_convert.lint.layers import check_layers
+from dspark_convert.lint.rotation import check_rotation, check_scaling
 from dspark_convert.lint.stages import AGAIN, check_stages
 from dspark_convert.pair.judge import TOLD_TAPS, judge_order
+from dspark_convert.words import shown
 
 #: no published draft proposes more than 16 tokens a round; beyond this a value is damage,
 #: and ``runtime`` decodes a block in one batch
@@ -19,20 +22,18 @@ MAX_BLOCK_SIZE = 256
 MAX_HEAD_DIM = 4096
 MAX_HEADS = 4096
 
-#: ``LLAMA_ROPE_SCALING_TYPES`` of llama.cpp's src/llama-model.cpp
-ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
-#: axes of M-RoPE
-SECTIONS = 4
-
 
 def check_meaning(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     yield from _block(draft)
     yield from _taps(draft)
-    yield from _heads(draft)
+    yield from _heads(file, draft)
     yield from _numbers(draft)
-    yield from _rope_keys(file)
+    yield from check_rotation(file)
     if draft.deepseek4 is None:
         yield from _window(draft)
+        yield from check_scaling(file)
+        yield from check_layers(file, draft)
+        yield from check_dflash2(file, draft)
     else:
         yield from check_stages(file, draft, draft.deepseek4)
     yield from _flags(file, draft)
@@ -57,7 +58,7 @@ def _taps(draft: Draft) -> Iterator[Finding]:
     yield from judge_order(taps, "target_layers", AGAIN)
 
 
-def _heads(draft: Draft) -> Iterator[Finding]:
+def _heads(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     heads, heads_kv, width = draft.n_head, draft.n_head_kv, draft.head_dim
     if not (0 < heads <= MAX_HEADS and 0 < heads_kv <= heads) or heads % heads_kv:
         message = f"{heads} query heads cannot share {heads_kv} key/value heads evenly."
@@ -69,6 +70,12 @@ def _heads(draft: Draft) -> Iterator[Finding]:
     elif not 0 < rotated <= width or rotated % 2:
         message = f"RoPE rotates {rotated} of a head's {width} dimensions; an even number up to the width is needed."
         yield error("rope-dimensions", "rope.dimension_count", message, AGAIN)
+    elif draft.deepseek4 is None:
+        # llama.cpp's default for either width
+        values = file.metadata.get("dflash.attention.value_length", draft.hidden_size // max(heads, 1))
+        if values != width:
+            message = f"values are {shown(values)} wide and keys {width}; llama.cpp aborts on a draft like that."
+            yield error("value-width", "attention.value_length", message, AGAIN)
 
 
 def _numbers(draft: Draft) -> Iterator[Finding]:
@@ -79,22 +86,6 @@ def _numbers(draft: Draft) -> Iterator[Finding]:
     if not (math.isfinite(base) and base > 1):
         message = f"the base of RoPE is {base:g}; it is 1e4 to 1e9 in every published model."
         yield error("rope-base", "rope.freq_base", message, AGAIN)
-
-
-def _rope_keys(file: GGUFFile) -> Iterator[Finding]:
-    """Keys that llama.cpp's loader reads of every draft."""
-    scaling = file.metadata.get("dflash.rope.scaling.type")
-    if scaling is not None and scaling not in ROPE_SCALINGS:
-        message = (
-            f"the scaling of RoPE is {scaling!r}; llama.cpp knows {', '.join(ROPE_SCALINGS)}, and aborts on others."
-        )
-        yield error("rope-scaling", "dflash.rope.scaling.type", message, AGAIN)
-    sections = file.metadata.get("dflash.rope.dimension_sections")
-    if isinstance(sections, LazyArray) and len(sections) != SECTIONS:
-        message = (
-            f"the list has {len(sections):,} entries; llama.cpp refuses a file with another number than {SECTIONS}."
-        )
-        yield error("rope-sections-count", "dflash.rope.dimension_sections", message, AGAIN)
 
 
 def _window(draft: Draft) -> Iterator[Finding]:
@@ -124,11 +115,6 @@ def _flags(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     if not draft.has_confidence_head and file.tensor("conf_proj.weight") is not None:
         message = "has_confidence_head is false, but the tensor is there: the confidences are never used."
         yield warning("confidence-flag", "conf_proj.weight", message, AGAIN)
-    if draft.kind != "dflash2":
-        for key in ("dflash.logit_scale", "dflash.final_logit_softcapping"):
-            if file.metadata.get(key) not in (None, 0.0, 1.0):
-                message = f"the file says {file.metadata[key]}, which llama.cpp applies to DFlash2 drafts only."
-                yield warning("logits-unscaled", key, message)
     if "dflash.embedding_length_out" in file.metadata:
         message = "llama.cpp takes it for the width of the draft's output and aborts."
         yield error("embedding-length-out", "dflash.embedding_length_out", message, AGAIN)

@@ -9,7 +9,7 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import MAX_LAYERS, GGMLType, bits_per_number
-from dspark_convert.lint.contract import has_values, wanted
+from dspark_convert.lint.contract import wanted
 from dspark_convert.lint.scales import check_scales, is_scale
 from dspark_convert.lint.wanted import Wanted, trimmed
 from dspark_convert.words import listed
@@ -31,6 +31,9 @@ HEADS = (
     "selector_hidden.weight",
 )
 
+#: tables with a row for each token that the draft may choose
+OF_DRAFT_VOCABULARY = ("output.weight", "markov_w2.weight")
+
 #: names shown of a list; the rest is counted
 SHOWN_NAMES = 6
 
@@ -44,14 +47,13 @@ def check_tensors(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     yield from _vectors(file.tensors)
     yield from _heads(file.tensors)
     by_name = {item.name: item for item in wanted(file, draft)}
-    yield from _missing(file, draft, by_name)
+    yield from _missing(file, by_name)
     yield from _unexpected(file, by_name)
     yield from _shapes(file, draft, by_name)
-    if draft.deepseek4 is not None:
-        yield from check_scales(file, by_name)
+    yield from check_scales(file, draft, by_name)
 
 
-def _missing(file: GGUFFile, draft: Draft, by_name: dict[str, Wanted]) -> Iterator[Finding]:
+def _missing(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
     missing = [item.name for item in by_name.values() if item.required and file.tensor(item.name) is None]
     bare = [name for name in by_name if name.endswith(SINKS) and file.tensor(name.removesuffix(".weight"))]
     if bare:
@@ -62,13 +64,14 @@ def _missing(file: GGUFFile, draft: Draft, by_name: dict[str, Wanted]) -> Iterat
         missing.remove("conf_proj.weight")
         message = "has_confidence_head is true, but the tensor is missing: llama.cpp would read garbage confidences."
         yield error("confidence-flag", "conf_proj.weight", message, AGAIN)
+    values = [name for name in missing if "attn_v" in name and file.tensor(name.replace("attn_v", "attn_k"))]
+    if values:
+        message = f"{len(values)} layers have no value projection, in which llama.cpp takes the keys for values."
+        yield error("values-missing", values[0], message, AGAIN)
+        missing = [name for name in missing if name not in values]
     if missing:
         message = f"llama.cpp needs {len(missing)} more: {listed(missing, SHOWN_NAMES)}."
         yield error("tensor-missing", missing[0], message, AGAIN)
-    keys_as_values = draft.deepseek4 is not None or any(key.endswith(".hidden_activation") for key in file.metadata)
-    if not keys_as_values and not has_values(file):
-        message = "no layer has a value projection, so llama.cpp uses the keys as values; only Gemma4 drafts mean that."
-        yield warning("values-missing", "blk.*.attn_v.weight", message, AGAIN)
 
 
 def _unexpected(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]:
@@ -80,9 +83,15 @@ def _unexpected(file: GGUFFile, by_name: dict[str, Wanted]) -> Iterator[Finding]
 
 
 def _shapes(file: GGUFFile, draft: Draft, by_name: dict[str, Wanted]) -> Iterator[Finding]:
+    reduced = _rows_without_d2t(file, draft)
+    if reduced:
+        message = f"the head is for {reduced:,} of {draft.vocab_size:,} tokens, and no d2t says for which."
+        yield error("d2t-missing", "output.weight", message, AGAIN)
     for item in by_name.values():
         tensor = file.tensor(item.name)
         if tensor is None or item.fits(tensor.shape):
+            continue
+        if reduced and item.name in OF_DRAFT_VOCABULARY and tensor.shape == (item.shape[0], reduced):
             continue
         taps = len(draft.target_layers)
         if item.name == "fc.weight" and tensor.shape[1:] == item.shape[1:]:
@@ -96,6 +105,14 @@ def _shapes(file: GGUFFile, draft: Draft, by_name: dict[str, Wanted]) -> Iterato
             yield warning("tensor-shape", item.name, message, AGAIN)
             continue
         yield error("tensor-shape", item.name, message, AGAIN)
+
+
+def _rows_without_d2t(file: GGUFFile, draft: Draft) -> int:
+    """Rows of a head for fewer tokens than there are, where nothing maps these; else 0."""
+    output = file.tensor("output.weight")
+    if file.tensor("d2t") is not None or output is None or len(output.shape) != 2:
+        return 0
+    return output.shape[1] if output.shape[1] < draft.vocab_size else 0
 
 
 def _shared(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
@@ -117,10 +134,10 @@ def _shared(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
 
 
 def _vectors(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
-    odd = [t for t in tensors if len(trimmed(t.shape)) == 1 and _needs_f32(t) and t.type is not GGMLType.F32]
+    odd = [t for t in tensors if _needs_f32(t) and t.type is not GGMLType.F32]
     if odd:
         names = listed([f"{tensor.name} ({tensor.type_name})" for tensor in odd], SHOWN_NAMES)
-        message = f"norms, biases and sinks have to be F32 for llama.cpp: {names}."
+        message = f"norms, biases, sinks and DFlash2's bases have to be F32 for llama.cpp: {names}."
         yield error("vector-type", odd[0].name, message, REWRITE)
 
 
@@ -141,4 +158,7 @@ def _bits(tensor: GGUFTensor) -> float:
 
 
 def _needs_f32(tensor: GGUFTensor) -> bool:
-    return tensor.name != "d2t" and not tensor.name.startswith("conf_proj.weight")
+    if tensor.name.endswith("_conv_base"):
+        return True
+    vector = len(trimmed(tensor.shape)) == 1
+    return vector and tensor.name != "d2t" and not tensor.name.startswith("conf_proj.weight")

@@ -107,6 +107,9 @@ def _reduced(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     tensor = file.tensor("d2t")
     if tensor is None:
         return
+    if draft.deepseek4 is not None:
+        message = "llama.cpp maps no reduced vocabulary behind DeepSeek-V4 stages: it would draft the wrong tokens."
+        yield error("d2t-stages", "d2t", message, "convert a checkpoint that drafts all tokens")
     if tensor.type is not GGMLType.I64:
         yield error("d2t-type", "d2t", f"the type is {tensor.type_name}; llama.cpp asserts I64.", FROM_TARGET)
         return

@@ -18,7 +18,7 @@ import pytest
 from dspark_convert.cli.describe import meaning_fields, next_step, value_text
 from dspark_convert.inspection import inspect_directory, inspect_file
 from fixtures.tiny import make_tiny_pair
-from tests.draft_file import ARRAY, BOOL, HIDDEN, STRING, U32, DraftFile
+from tests.draft_file import ARRAY, BOOL, F32, HIDDEN, STRING, U32, DraftFile
 
 SCHEMA = json.loads((files("dspark_convert") / "schemas" / "inspect-1.json").read_text())
 
@@ -221,6 +221,7 @@ def test_words_for_other_drafts(tmp_path: Path) -> None:
         "dflash.attention.sliding_window_pattern": (ARRAY, [True, False], BOOL),
         "dflash.attention.causal": (BOOL, True, None),
         "dflash.rope.scaling.type": (STRING, "yarn", None),
+        "dflash.rope.scaling.factor": (F32, 16.0, None),
         "dspark.revision": (STRING, "abc", None),
         "dspark.converter_version": (STRING, "0.1.0", None),
         "dspark.target.name": (STRING, "Qwen/Qwen3-8B", None),
@@ -232,7 +233,7 @@ def test_words_for_other_drafts(tmp_path: Path) -> None:
     assert words["kind"] == "DSpark draft for Qwen/Qwen3-8B, layout dflash"
     assert words["block"] == "7 slots, 6 drafts a round, the first at the slot after the anchor"
     assert words["attention"] == "causal within the block, a window of 128 in layer 0, context 4,096"
-    assert words["RoPE"].endswith("base 1,000,000, scaled: type yarn")
+    assert words["RoPE"].endswith("base 1,000,000, scaled: type yarn, factor 16")
     assert words["vocabulary"].startswith("80 tokens, of which it drafts 40, ")
     assert words["shared tensors"] == "embeddings are borrowed from the target, the head is its own (10.2 kB)"
     assert words["made from"] == "someone/tiny at abc, by dspark-convert 0.1.0"

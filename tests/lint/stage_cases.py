@@ -149,4 +149,13 @@ STAGE_CASES: list[tuple[str, str, Change]] = [
         ),
     ),
     ("confidence-flag", "warning", put(dflash__has_confidence_head=(BOOL, False))),
+    (
+        "d2t-stages",
+        "error",
+        chain(
+            shape("d2t", "I64", (8,)),
+            shape("output.weight", "F32", (SMALL.hidden, 8)),
+            shape("markov_w2.weight", "F32", (SMALL.rank, 8)),
+        ),
+    ),
 ]

@@ -22,7 +22,7 @@ def test_as_dequantised(kind: GGMLType) -> None:
             finite = bool(np.isfinite(values).all())
             assert all_finite(block, kind) == finite, block
             seen.add(finite)
-    assert seen == {True, False}
+    assert seen == ({True} if kind is GGMLType.NVFP4 else {True, False})
 
 
 @pytest.mark.parametrize("kind", F16_AT, ids=lambda kind: kind.name)
