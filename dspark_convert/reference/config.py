@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from pathlib import Path
 from sys import float_info
 from typing import Any
+
+#: speculators' object of the layers' keys, and what its draft says itself although that may say it too
+LAYERS = "transformer_layer_config"
+OWN = ("architectures", "tie_word_embeddings")
 
 
 class Config:
@@ -22,6 +27,18 @@ class Config:
         if not isinstance(values, dict):
             raise ValueError(f"{self.path} holds no JSON object.")
         self.values: dict[str, Any] = values
+
+    def flattened(self) -> Config:
+        """With speculators' ``transformer_layer_config``, which says how the layers are, put at the top."""
+        layers = self.get(LAYERS)
+        if layers is None:
+            return self
+        if not isinstance(layers, dict):
+            raise self.wrong(LAYERS, "an object", layers)
+        flat = copy(self)
+        own = {key: self.values[key] for key in OWN if key in self.values}
+        flat.values = self.values | {key: value for key, value in layers.items() if value is not None} | own
+        return flat
 
     def get(self, *keys: str) -> Any:
         """The value of the first of ``keys`` that is there, else None."""
@@ -76,35 +93,16 @@ class Config:
         return ValueError(f"{self.path}: {key} has to be {expected}, found {found}.")
 
 
-def rope_theta(config: Config) -> float:
-    """The base of the rotation, in any of its spellings.
-
-    transformers 5 writes ``rope_parameters`` (flat, or one object per kind of layer), 4 wrote ``rope_theta``
-    beside ``rope_scaling``. ``partial_rotary_factor`` and the mrope sections are left alone: Qwen3's rotary
-    embedding does not read them (a draft inherits them with its target's config), and for text the sections
-    change nothing.
-    """
-    for key in ("rope_parameters", "rope_parameters.full_attention", "rope_scaling"):
-        kind = config.get(f"{key}.rope_type", f"{key}.type")
-        if kind is None and key == "rope_scaling" and config.get(key) is not None:
-            kind = "unnamed"
-        if kind not in (None, "default"):
-            raise ValueError(f"{config.path}: the reference cannot compute RoPE scaling ({key} of type {kind!r}).")
-    for key in ("rope_is_neox_style", "is_neox_style"):
-        if config.flag(key) is False:
-            raise ValueError(f"{config.path}: the reference rotates NeoX pairs only, but {key} is false.")
-    if config.flag("rope_interleaved"):
-        raise ValueError(f"{config.path}: the reference rotates NeoX pairs only, but rope_interleaved is true.")
-    return config.positive("rope_parameters.rope_theta", "rope_parameters.full_attention.rope_theta", "rope_theta")
-
-
-def refuse_unknown_layers(config: Config) -> None:
-    """Raises ValueError unless the layers are Qwen3's with attention to everything and SiLU."""
+def refuse_windows(config: Config) -> None:
+    """Raises ValueError unless all layers look at everything."""
     for key in ("use_sliding_window", "dflash_config.use_swa"):
         if config.flag(key):
             raise ValueError(f"{config.path}: the reference cannot compute sliding windows ({key} is true).")
     kinds = config.get("layer_types") or ["full_attention"]
     if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
         raise config.wrong("layer_types", "full_attention everywhere, which is all that the reference computes", kinds)
+
+
+def require_silu(config: Config) -> None:
     if config.get("hidden_act") not in (None, "silu"):
         raise config.wrong("hidden_act", "silu", config.get("hidden_act"))

@@ -20,7 +20,8 @@ from torch.nn import functional
 
 from dspark_convert.reference.deepseek4_facts import StageFacts
 from dspark_convert.reference.hyper_connections import Mixer
-from dspark_convert.reference.qwen3 import Sizes, angles, rms_norm
+from dspark_convert.reference.qwen3 import Sizes, rms_norm
+from dspark_convert.reference.rotation import angles
 from dspark_convert.reference.weights import Weights
 
 #: below any deviation, and no zero

@@ -30,6 +30,7 @@ from dspark_convert.reference.dflash2_facts import (
 from dspark_convert.reference.facts import Facts
 from dspark_convert.reference.qwen3 import Layer, Sizes, rms_norm
 from dspark_convert.reference.states import States
+from dspark_convert.reference.views import visible
 from dspark_convert.reference.weights import EMBED, Floats, Weights
 
 Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -66,13 +67,13 @@ class DFlash2Stack:
         before = torch.arange(len(past))
         here = len(past) + torch.arange(facts.slots)
         x = weights.rows(EMBED, facts.block_ids(anchor)) * facts.embedding_scale
-        for index, (layer, window) in enumerate(zip(self._layers, self._own.windows, strict=True)):
+        for index, (layer, view) in enumerate(zip(self._layers, facts.views, strict=True)):
             h = layer.norm(x, "input_layernorm")
             into, out = self._taps(h, index, ATTENTION_CONV)
             h = convolve(h, into)
             k = torch.cat((layer.keys(context, before), layer.keys(h, here)))
             v = torch.cat((layer.values(context), layer.values(h)))
-            sees = None if window is None else here[:, None] - torch.cat((before, here)) < window
+            sees = visible(len(past), facts.slots, view, from_block=facts.window_from_block)
             x = x + convolve(layer.attend(layer.queries(h, here), k, v, sees), out)
             h = layer.norm(x, "post_attention_layernorm")
             into, out = self._taps(h, index, MLP_CONV)

@@ -23,16 +23,12 @@ ATTENTION_CONV, MLP_CONV = "attention_conv", "mlp_conv"
 
 @dataclass(frozen=True)
 class DFlash2Facts:
-    """``kernel`` taps; ``group`` channels share what the projection adds to them. ``top_k`` tokens a slot compete.
-
-    ``windows`` [layers]: a slot looks at what is less than so many positions before it; None: at everything.
-    """
+    """``kernel`` taps; ``group`` channels share what the projection adds to them. ``top_k`` tokens a slot compete."""
 
     kernel: int
     group: int
     rank: int
     top_k: int
-    windows: tuple[int | None, ...]
 
 
 def read_dflash2(config: Config, shapes: Mapping[str, Shape]) -> DFlash2Facts | None:
@@ -44,11 +40,8 @@ def read_dflash2(config: Config, shapes: Mapping[str, Shape]) -> DFlash2Facts | 
         group=config.integer("dflash_config.conv_group_size", "conv_group_size"),
         rank=config.integer("dflash_config.selector_rank", "selector_rank"),
         top_k=config.integer("dflash_config.selector_top_k", "selector_top_k"),
-        windows=windows(config),
     )
     stored, hidden, vocab = columns(shapes, PREDECESSORS), config.integer("hidden_size"), config.integer("vocab_size")
-    if config.get("hidden_act") not in (None, "silu"):
-        raise config.wrong("hidden_act", "silu", config.get("hidden_act"))
     if facts.rank != stored:
         raise ValueError(f"{config.path}: selector_rank is {facts.rank}, but {PREDECESSORS} has {stored} columns.")
     if hidden % facts.group:
@@ -56,16 +49,6 @@ def read_dflash2(config: Config, shapes: Mapping[str, Shape]) -> DFlash2Facts | 
     if facts.top_k > vocab:
         raise config.wrong("dflash_config.selector_top_k", f"at most the vocab_size {vocab}", facts.top_k)
     return facts
-
-
-def windows(config: Config) -> tuple[int | None, ...]:
-    """One for each layer; z-lab's count the slot itself, as llama.cpp's do."""
-    n_layer = config.integer("num_hidden_layers")
-    kinds = config.get("layer_types") or ["full_attention"] * n_layer
-    if not isinstance(kinds, list) or len(kinds) != n_layer or not {*kinds} <= {"full_attention", "sliding_attention"}:
-        raise config.wrong("layer_types", f"{n_layer} of full_attention and sliding_attention", kinds)
-    size = config.integer("sliding_window") if "sliding_attention" in kinds else None
-    return tuple(size if kind == "sliding_attention" else None for kind in kinds)
 
 
 def dflash2_shapes(facts: DFlash2Facts, n_layer: int, hidden: int, vocab: int) -> dict[str, Shape]:

@@ -31,7 +31,9 @@ from dspark_convert.reference.inputs import Rounding
 from dspark_convert.reference.qwen3 import Layer, Sizes, layer_shapes, rms_norm
 from dspark_convert.reference.spellings import CONFIDENCE, MARKOV_W1
 from dspark_convert.reference.states import States
-from dspark_convert.reference.weights import EMBED, HEAD, MARKOV_W2, Array, Floats, Shape, Weights
+from dspark_convert.reference.tables import MASK_ROW, read_mask_row, target_ids
+from dspark_convert.reference.views import visible
+from dspark_convert.reference.weights import D2T, EMBED, HEAD, MARKOV_W2, Array, Floats, Shape, Weights
 
 CONFIDENCE_BIAS = "confidence_head.proj.bias"
 
@@ -40,7 +42,8 @@ CONFIDENCE_BIAS = "confidence_head.proj.bias"
 class Block:
     """``logits`` [slots, vocab], with the Markov bias from ``first_slot`` on; ``confidence`` [slots] or None.
 
-    Both float64 (float32 for large models). A bonus anchor's slot 0 has plain logits and no confidence: NaN.
+    Both float64 (float32 for large models). A bonus anchor's slot 0 has plain logits and no confidence: NaN. A token
+    that the draft does not know has -inf.
     ``behind`` [stages, slots] tell how bad a choice of experts was, see ``deepseek4.Stage.route``; None without.
     ``lattice``: DFlash2's, which drafts; None without.
     """
@@ -68,21 +71,38 @@ class Qwen3Stack:
         context = rms_norm(weights.linear(past, "fc.weight"), weights["hidden_norm.weight"], facts.rms_norm_eps)
         before = torch.arange(len(past))
         here = len(past) + torch.arange(facts.slots)
-        x = weights.rows(EMBED, facts.block_ids(anchor))
-        for layer in self._layers:
+        x = block_rows(facts, weights, anchor) * facts.embedding_scale
+        for layer, view in zip(self._layers, facts.views, strict=True):
             h = layer.norm(x, "input_layernorm")
             k = torch.cat((layer.keys(context, before), layer.keys(h, here)))
             v = torch.cat((layer.values(context), layer.values(h)))
-            x = layer.feed_forward(x + layer.attend(layer.queries(h, here), k, v, sees=None))
+            sees = visible(len(past), facts.slots, view, from_block=facts.window_from_block)
+            x = layer.feed_forward(x + layer.attend(layer.queries(h, here), k, v, sees))
         final = rms_norm(x, weights["norm.weight"], facts.rms_norm_eps)
         return States(final, final)
+
+
+def block_rows(facts: Facts, weights: Weights, anchor: int) -> torch.Tensor:
+    """[slots, hidden]: the embeddings of a block; the mask token's may be a row of its own."""
+    ids = facts.block_ids(anchor)
+    rows, mask = weights.rows(EMBED, ids), weights.get(MASK_ROW)
+    return rows if mask is None else torch.where((ids == facts.mask_token_id).unsqueeze(-1), mask, rows)
 
 
 class Reference:
     """A draft checkpoint, ready to compute. ``facts`` are what it read of itself."""
 
-    def __init__(self, facts: Facts, weights: Weights, stack: Stack, *, plain_logits: bool = False) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        weights: Weights,
+        stack: Stack,
+        *,
+        plain_logits: bool = False,
+        known: torch.Tensor | None = None,
+    ) -> None:
         self.facts = facts
+        self._known = known
         self._weights = weights
         self._stack = stack
         self._plain_logits = plain_logits
@@ -97,6 +117,8 @@ class Reference:
         weights: Mapping[str, Array] | None = None,
         float32_angles: bool = False,
         window_by_distance: bool = False,
+        causal: bool | None = None,
+        own_mask_row: bool = True,
         plain_logits: bool = False,
         table_gelu: bool = False,
         roundings: Mapping[str, Rounding] | None = None,
@@ -107,7 +129,9 @@ class Reference:
         ``embed`` and ``head`` [vocab, hidden] stand in for the checkpoint's tables, as where the runtime
         borrows the target's; ``weights`` (checkpoint names) for other tensors, such as rounded ones.
         ``float32_angles``: RoPE's angles as llama.cpp rounds them, where the definition leaves it open.
-        ``window_by_distance``: DeepSeek-V4's window as llama.cpp counts it, see ``deepseek4.visible``.
+        ``window_by_distance``: windows as llama.cpp counts them, see ``deepseek4.visible`` and ``views.visible``.
+        ``causal``: for all layers alike, as llama.cpp has one flag; None leaves each as it is defined.
+        ``own_mask_row``: whether MiMo's row for the mask token replaces that of ``embed``; False if it is there.
         ``plain_logits``: without the scale and the cap that the draft has for them, as llama.cpp biases them.
         ``table_gelu``: Gemma4's GELU as llama.cpp looks it up on a CPU, see ``gemma4.gelu``.
         ``roundings`` (checkpoint names): of the inputs of these matrices, as llama.cpp does, see ``inputs``.
@@ -115,6 +139,10 @@ class Reference:
         Raises ValueError for what the reference cannot compute.
         """
         facts = read_facts(directory)
+        if causal is not None:
+            facts = replace(facts, causal=causal, views=tuple(replace(view, causal=causal) for view in facts.views))
+        if window_by_distance:
+            facts = replace(facts, window_from_block=False)
         sizes = replace(sizes_of(facts), float32_angles=float32_angles)
         tables = {name: table for name, table in ((EMBED, embed), (HEAD, head)) if table is not None}
         if facts.stages is not None:
@@ -127,13 +155,16 @@ class Reference:
         tensors |= {name: stored.as_tensor(table) for name, table in tables.items()}
         tie(directory, tensors)
         stored.check_shapes(directory, tensors, expected_shapes(facts, tensors.keys()))
+        known = target_ids(directory, facts, tensors.pop(D2T)) if D2T in tensors else None
+        if own_mask_row and (row := read_mask_row(directory, facts)) is not None:
+            tensors[MASK_ROW] = row
         loaded = Weights(tensors, {stored.plain_name(name): how for name, how in (roundings or {}).items()})
         stack: Stack = Qwen3Stack(facts, loaded, sizes)
         if facts.gemma4 is not None:
             stack = Gemma4Stack(facts, facts.gemma4, loaded, sizes, table_gelu)
         elif facts.dflash2 is not None:
             stack = DFlash2Stack(facts, facts.dflash2, loaded, sizes)
-        return cls(facts, loaded, stack, plain_logits=plain_logits)
+        return cls(facts, loaded, stack, plain_logits=plain_logits, known=known)
 
     @torch.no_grad()
     def block(
@@ -169,6 +200,9 @@ class Reference:
         markov = self._weights.rows(MARKOV_W1, previous) if self.facts.markov_rank else None
         if markov is not None:
             logits[first:] += self._weights.linear(markov, MARKOV_W2)
+        if self._known is not None:
+            everywhere = torch.full((self.facts.slots, self.facts.vocab_size), -torch.inf, dtype=logits.dtype)
+            logits = everywhere.index_copy(1, self._known, logits)
         behind = None if states.behind is None else states.behind.numpy()
         return Block(
             logits.numpy(),
@@ -178,7 +212,7 @@ class Reference:
         )
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
-        """[slots, hidden] -> [slots, vocab], before any bias."""
+        """[slots, hidden] -> [slots, vocab of the draft], before any bias."""
         logits, cap = self._weights.linear(states, HEAD), self.facts.logit_cap
         if self._plain_logits:
             return logits
@@ -226,15 +260,18 @@ def sizes_of(facts: Facts) -> Sizes:
         head_dim=facts.head_dim,
         eps=facts.rms_norm_eps,
         theta=facts.rope_theta,
+        rotation=facts.rotation,
+        value_scale=facts.value_scale,
+        has_sinks=facts.has_sinks,
     )
 
 
 def expected_shapes(facts: Facts, names: Collection[str]) -> dict[str, Shape]:
     """The tensors that the draft has to have; the confidence head's bias may be missing."""
-    hidden, rank = facts.hidden_size, facts.markov_rank
+    hidden, rank, known = facts.hidden_size, facts.markov_rank, facts.draft_vocab_size or facts.vocab_size
     shapes: dict[str, Shape] = {
         EMBED: (facts.vocab_size, hidden),
-        HEAD: (facts.vocab_size, hidden),
+        HEAD: (known, hidden),
         "fc.weight": (hidden, len(facts.taps) * hidden),
         "hidden_norm.weight": (hidden,),
         "norm.weight": (hidden,),
@@ -246,7 +283,9 @@ def expected_shapes(facts: Facts, names: Collection[str]) -> dict[str, Shape]:
     if facts.dflash2 is not None:
         shapes |= dflash2_shapes(facts.dflash2, facts.n_layer, hidden, facts.vocab_size)
     if rank:
-        shapes |= {MARKOV_W1: (facts.vocab_size, rank), MARKOV_W2: (facts.vocab_size, rank)}
+        shapes |= {MARKOV_W1: (facts.vocab_size, rank), MARKOV_W2: (known, rank)}
+    if facts.draft_vocab_size is not None:
+        shapes[D2T] = (known,)
     if facts.has_confidence_head:
         shapes[CONFIDENCE] = (1, hidden + (rank if facts.confidence_with_markov else 0))
         if CONFIDENCE_BIAS in names:

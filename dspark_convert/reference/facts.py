@@ -7,16 +7,20 @@ from pathlib import Path
 
 import torch
 
-from dspark_convert.reference.config import Config, refuse_unknown_layers, rope_theta
+from dspark_convert.reference.config import Config, require_silu
 from dspark_convert.reference.deepseek4_facts import DEEPSEEK4, StageFacts, count_stages, read_stages
 from dspark_convert.reference.deepseek4_weights import read_stage_shapes
 from dspark_convert.reference.dflash2_facts import DFLASH2, SCALES, DFlash2Facts, read_dflash2
 from dspark_convert.reference.gemma4_facts import GEMMA4, Gemma4Facts, read_gemma4
 from dspark_convert.reference.qwen3 import has_biases, head_dim
+from dspark_convert.reference.rotation import Rotation, read_rotation
 from dspark_convert.reference.spellings import (
     CONFIDENCE,
     MARKOV_W1,
     confidence_columns,
+    draft_vocab_size,
+    has_sinks,
+    is_speculators,
     markov_rank,
     num_target_layers,
     positive_or_none,
@@ -24,10 +28,25 @@ from dspark_convert.reference.spellings import (
     sample_from_anchor,
     taps,
 )
+from dspark_convert.reference.views import MUSE, View, read_views
 from dspark_convert.reference.weights import Shape, columns, read_shapes
 
+DFLASH = "DFlashDraftModel"
+
 #: drafts built of Qwen3 layers; DeepSpec's own class comes first
-CLASSES = ("Qwen3DSparkModel", "DSparkDraftModel", "DFlashDraftModel", DFLASH2)
+CLASSES = (
+    "Qwen3DSparkModel",
+    "DSparkDraftModel",
+    DFLASH,
+    DFLASH2,
+    "DSparkSpeculator",
+    "DFlashSpeculator",
+    "Lfm2DSparkDraftModel",
+    "LingDSparkModel",
+    MUSE,
+)
+
+VALUE_SCALE = ("dflash_config.attention_value_scale", "attention_value_scale")
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,10 @@ class Facts:
     ``intermediate_size`` is an expert's where there are experts; ``stages`` is there for DeepSeek-V4, ``gemma4``
     for Gemma4, ``dflash2`` for DFlash2. ``embedding_scale`` multiplies the block's embeddings; the head's output is
     multiplied by ``logit_scale`` and then held within ``logit_cap`` by cap · tanh(logit / cap).
+
+    ``views`` [layers] and ``rotation`` are there for Qwen3's layers, ``causal`` if all of them are;
+    ``window_from_block``: see ``views.visible``. Attention's values are multiplied by ``value_scale``.
+    ``draft_vocab_size``: how many of the target's tokens have logits; None for all.
     """
 
     block_size: int
@@ -60,6 +83,12 @@ class Facts:
     confidence_with_markov: bool
     num_target_layers: int | None
     causal: bool = False
+    views: tuple[View, ...] = ()
+    window_from_block: bool = False
+    rotation: Rotation | None = None
+    has_sinks: bool = False
+    value_scale: float = 1.0
+    draft_vocab_size: int | None = None
     stages: StageFacts | None = None
     gemma4: Gemma4Facts | None = None
     dflash2: DFlash2Facts | None = None
@@ -88,7 +117,7 @@ def read_facts(directory: Path) -> Facts:
     Raises ValueError, in one sentence, for a draft that the reference cannot compute and for a config
     that contradicts itself or the tensors.
     """
-    config = Config(directory)
+    config = Config(directory).flattened()
     if config.architecture() == DEEPSEEK4:
         return read_deepseek4_facts(config)
     if config.architecture() == GEMMA4:
@@ -98,28 +127,38 @@ def read_facts(directory: Path) -> Facts:
     dflash2 = read_dflash2(config, shapes)
     rank = markov_rank(config, shapes)
     confidence = confidence_columns(config, shapes)
+    n_layer, head = config.integer("num_hidden_layers"), head_dim(config, shapes)
+    block_size = config.integer("block_size", "dflash_config.block_size")
+    views, rotation = read_views(config, n_layer), read_rotation(config, head)
     facts = Facts(
-        block_size=config.integer("block_size", "dflash_config.block_size"),
+        block_size=block_size,
         sample_from_anchor=sample_from_anchor(config, rank),
         taps=taps(config),
         mask_token_id=config.integer("mask_token_id", "dflash_config.mask_token_id", minimum=0),
         vocab_size=config.integer("vocab_size"),
         hidden_size=config.integer("hidden_size"),
         intermediate_size=config.integer("intermediate_size"),
-        n_layer=config.integer("num_hidden_layers"),
+        n_layer=n_layer,
         n_head=config.integer("num_attention_heads"),
         n_head_kv=config.integer("num_key_value_heads", default=config.integer("num_attention_heads")),
-        head_dim=head_dim(config, shapes),
+        head_dim=head,
         attention_bias=has_biases(config, shapes),
         rms_norm_eps=config.positive("rms_norm_eps"),
-        rope_theta=rope_theta(config),
+        rope_theta=rotation.theta,
         context_length=config.integer("max_position_embeddings"),
         markov_rank=rank,
         has_confidence_head=confidence > 0,
         confidence_with_markov=confidence > config.integer("hidden_size"),
         num_target_layers=num_target_layers(config),
+        causal=all(view.causal for view in views),
+        views=views,
+        window_from_block=is_speculators(config),
+        rotation=rotation,
+        has_sinks=has_sinks(config, shapes),
+        value_scale=positive_or_none(config, *VALUE_SCALE) or 1.0,
+        draft_vocab_size=draft_vocab_size(config, shapes),
     )
-    if dflash2 is not None:
+    if config.architecture() in (DFLASH, DFLASH2):
         scale, multiplier, cap = (own_or_inherited(config, key) for key in SCALES)
         facts = replace(
             facts, dflash2=dflash2, embedding_scale=scale or 1.0, logit_scale=multiplier or 1.0, logit_cap=cap
@@ -192,6 +231,7 @@ def read_gemma4_facts(config: Config) -> Facts:
         has_confidence_head=confidence > 0,
         confidence_with_markov=confidence > config.integer("hidden_size"),
         num_target_layers=num_target_layers(config),
+        draft_vocab_size=draft_vocab_size(config, shapes),
         gemma4=own,
         embedding_scale=config.integer("hidden_size") ** 0.5,
         logit_cap=positive_or_none(config, "final_logit_softcapping"),
@@ -204,13 +244,12 @@ def refuse_other_families(config: Config, shapes: dict[str, Shape]) -> None:
     name = config.architecture()
     if name not in CLASSES:
         raise ValueError(f"{config.path}: the reference knows {', '.join(CLASSES)}, not the draft class {name}.")
-    if config.get("transformer_layer_config") is not None:
-        raise ValueError(f"{config.path}: the reference cannot compute the causal, windowed drafts of speculators.")
-    for key in ("is_causal", "dflash_config.causal", "dflash_query_causal"):
-        if config.flag(key):
-            raise ValueError(f"{config.path}: the reference's blocks see themselves both ways, but {key} is true.")
-    if name != DFLASH2:
-        refuse_unknown_layers(config)
+    if config.flag("log_snr_conditioning") or any(name.startswith("log_snr_embed.") for name in shapes):
+        raise ValueError(f"{config.path}: the reference cannot compute log-SNR conditioning.")
+    for key, expected in (("v_head_dim", "head_dim"), ("target_hidden_size", "hidden_size")):
+        if config.get(key) not in (None, config.get(expected)):
+            raise config.wrong(key, f"the {expected}, {config.get(expected)}", config.get(key))
+    require_silu(config)
     refuse_other_heads(config, shapes)
 
 
@@ -226,12 +265,11 @@ def check(config: Config, facts: Facts, confidence: int) -> None:
     if facts.mask_token_id >= facts.vocab_size:
         key = "dspark_noise_token_id" if facts.stages else "mask_token_id"
         raise config.wrong(key, f"below the vocab_size {facts.vocab_size}", facts.mask_token_id)
-    if config.integer("draft_vocab_size", default=facts.vocab_size) != facts.vocab_size:
-        raise ValueError(f"{config.path}: the reference cannot compute a reduced draft vocabulary (draft_vocab_size).")
-    if facts.n_head % facts.n_head_kv or facts.head_dim % 2:
+    turning = facts.head_dim if facts.rotation is None else facts.rotation.dims
+    if facts.n_head % facts.n_head_kv or turning % 2:
         raise ValueError(
-            f"{config.path}: {facts.n_head} query heads over {facts.n_head_kv} key heads of {facts.head_dim} numbers"
-            " do not fit together."
+            f"{config.path}: {facts.n_head} query heads over {facts.n_head_kv} key heads of {facts.head_dim} numbers,"
+            f" of which {turning} turn, do not fit together."
         )
     declared = config.flag("confidence_head_with_markov", "dflash_config.confidence_head_with_markov")
     if facts.has_confidence_head and declared not in (None, facts.confidence_with_markov):

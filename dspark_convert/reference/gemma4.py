@@ -17,7 +17,8 @@ from torch.nn import functional
 
 from dspark_convert.reference.facts import Facts
 from dspark_convert.reference.gemma4_facts import Gemma4Facts
-from dspark_convert.reference.qwen3 import Sizes, angles, rms_norm, turn
+from dspark_convert.reference.qwen3 import Sizes, rms_norm
+from dspark_convert.reference.rotation import angles, turn
 from dspark_convert.reference.states import States
 from dspark_convert.reference.weights import EMBED, Shape, Weights
 

@@ -12,11 +12,14 @@ import torch
 from torch.nn import functional
 
 from dspark_convert.reference.config import Config
-from dspark_convert.reference.weights import Shape, Weights, columns
+from dspark_convert.reference.rotation import Rotation
+from dspark_convert.reference.weights import SINKS, Shape, Weights, columns
 
 
 @dataclass(frozen=True)
 class Sizes:
+    """``rotation``: None turns whole heads by ``theta``. ``has_sinks``: see ``Layer.attend``."""
+
     hidden: int
     intermediate: int
     heads: int
@@ -25,6 +28,9 @@ class Sizes:
     eps: float
     theta: float
     float32_angles: bool = False
+    rotation: Rotation | None = None
+    value_scale: float = 1.0
+    has_sinks: bool = False
 
 
 def head_dim(config: Config, shapes: Mapping[str, Shape]) -> int:
@@ -59,6 +65,8 @@ def layer_shapes(n_layer: int, sizes: Sizes, biases: bool, names: Collection[str
     if biases:
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
             layer[f"self_attn.{name}.bias"] = layer[f"self_attn.{name}.weight"][:1]
+    if sizes.has_sinks:
+        layer[SINKS] = (sizes.heads,)
     shapes: dict[str, Shape] = {}
     for index in range(n_layer):
         shapes |= {f"layers.{index}.{name}": shape for name, shape in layer.items()}
@@ -70,34 +78,6 @@ def layer_shapes(n_layer: int, sizes: Sizes, biases: bool, names: Collection[str
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x / sqrt(mean(x²) + eps) · weight over the last dimension (Zhang and Sennrich 2019)."""
     return x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps) * weight
-
-
-def angles(positions: torch.Tensor, half: int, theta: float, *, float32: bool) -> torch.Tensor:
-    """[n, half] float64: position · theta^(-i/half), the angles of RoPE (Su et al. 2021).
-
-    With ``float32`` as llama.cpp rounds them on a CPU: each from the one before it, times theta^(-1/half),
-    in float32. PyTorch's float32 rounds otherwise, but as much; far from 0 it is most of the difference.
-    """
-    if not float32:
-        return positions.to(torch.float64)[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)
-    step = torch.tensor(theta ** (-1 / half), dtype=torch.float32)
-    turned = [positions.to(torch.float32)]
-    while len(turned) < half:
-        turned.append(turned[-1] * step)
-    return torch.stack(turned, -1).to(torch.float64)
-
-
-def rotate(x: torch.Tensor, positions: torch.Tensor, theta: float, *, float32: bool = False) -> torch.Tensor:
-    """RoPE of ``x`` [n, heads, d]: entry i and entry i + d/2 turn by ``angles``."""
-    return turn(x, angles(positions, x.shape[-1] // 2, theta, float32=float32))
-
-
-def turn(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Entry i and entry i + d/2 of ``x`` [n, heads, d] turn by the angle i of ``by`` [n, d/2]."""
-    half = by.shape[-1]
-    cos, sin = (f(by).to(x.dtype)[:, None, :] for f in (torch.cos, torch.sin))
-    first, second = x[..., :half], x[..., half:]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
 
 class Layer:
@@ -124,28 +104,30 @@ class Layer:
 
     def _heads(self, x: torch.Tensor, positions: torch.Tensor, which: str, count: int) -> torch.Tensor:
         split = self.linear(x, f"self_attn.{which}_proj").view(len(x), count, self._sizes.head_dim)
-        return rotate(
-            self.norm(split, f"self_attn.{which}_norm"),
-            positions,
-            self._sizes.theta,
-            float32=self._sizes.float32_angles,
-        )
+        rotation = self._sizes.rotation or Rotation(self._sizes.theta, self._sizes.head_dim)
+        normed = self.norm(split, f"self_attn.{which}_norm")
+        return rotation.turn(normed, positions, float32=self._sizes.float32_angles)
 
     def values(self, x: torch.Tensor) -> torch.Tensor:
-        """[n, hidden] -> [n, kv, d]: projected only."""
-        return self.linear(x, "self_attn.v_proj").view(len(x), self._sizes.kv, self._sizes.head_dim)
+        """[n, hidden] -> [n, kv, d]: projected, and scaled if the draft does so."""
+        values = self.linear(x, "self_attn.v_proj") * self._sizes.value_scale
+        return values.view(len(x), self._sizes.kv, self._sizes.head_dim)
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sees: torch.Tensor | None) -> torch.Tensor:
         """[n, heads, d] queries over [m, kv, d] keys and values -> [n, hidden].
 
-        Query head h looks at key head h // (heads / kv). ``sees`` [n, m]: which keys a query may look at.
+        Query head h looks at key head h // (heads / kv). ``sees`` [n, m]: which keys a query may look at. A head's
+        sink takes a share of the attention as the score of a key would, and gives nothing.
         """
         group = self._sizes.heads // self._sizes.kv
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         scores = torch.einsum("nhd,mhd->hnm", q, k) / self._sizes.head_dim**0.5
         if sees is not None:
             scores = scores.masked_fill(~sees, -torch.inf)
-        mixed = torch.einsum("hnm,mhd->nhd", scores.softmax(-1), v)
+        if self._sizes.has_sinks:
+            sinks = self._weights[f"{self._prefix}{SINKS}"].view(-1, 1, 1).expand(-1, len(q), 1)
+            scores = torch.cat((scores, sinks), -1)
+        mixed = torch.einsum("hnm,mhd->nhd", scores.softmax(-1)[..., : len(k)], v)
         return self.linear(mixed.flatten(1), "self_attn.o_proj")
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:

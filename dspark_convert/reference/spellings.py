@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dspark_convert.reference.config import Config
-from dspark_convert.reference.gemma4_facts import GEMMA4
-from dspark_convert.reference.weights import Shape, columns
+from dspark_convert.reference.config import LAYERS, Config
+from dspark_convert.reference.weights import D2T, SINKS, Shape, columns
 
 MARKOV_W1 = "markov_head.markov_w1.weight"
 CONFIDENCE = "confidence_head.proj.weight"
@@ -44,9 +43,10 @@ def confidence_columns(config: Config, shapes: dict[str, Shape]) -> int:
 def sample_from_anchor(config: Config, rank: int) -> bool:
     """Whether the anchor's own slot proposes the token behind it.
 
-    The flag, at the top or in dflash_config; else its opposite, ``dspark_bonus_anchor``; else what the
-    class and the heads imply: DSpark reads from the anchor, and so does every draft of DeepSpec's class;
-    plain DFlash reads from the first mask.
+    The flag, at the top or in dflash_config; else its opposite, ``dspark_bonus_anchor``; else, for DSpark drafts of
+    speculators, whether as many tokens are proposed as a block has; else what the class and the heads imply:
+    DSpark reads from the anchor, plain DFlash from the first mask. speculators' DFlash drafts declare as many
+    tokens as a block has, and propose one fewer.
     """
     flag = config.flag("sample_from_anchor", "dflash_config.sample_from_anchor")
     if flag is not None:
@@ -54,7 +54,45 @@ def sample_from_anchor(config: Config, rank: int) -> bool:
     bonus = config.flag("dspark_bonus_anchor", "dflash_config.dspark_bonus_anchor")
     if bonus is not None:
         return not bonus
-    return rank > 0 or config.architecture() in ("Qwen3DSparkModel", GEMMA4)
+    algorithm = config.get("speculators_config.algorithm", "speculators_model_type")
+    if algorithm == "dspark" and is_speculators(config):
+        missing = config.integer("block_size") - speculative_tokens(config)
+        if missing in (0, 1):
+            return missing == 0
+    return rank > 0 or "DSpark" in config.architecture()
+
+
+def speculative_tokens(config: Config) -> int:
+    """How many tokens the first proposal method takes; the block's number where none says so."""
+    methods = config.get("speculators_config.proposal_methods")
+    first = methods[0] if isinstance(methods, list) and methods else None
+    tokens = first.get("speculative_tokens") if isinstance(first, dict) else None
+    return tokens if type(tokens) is int else config.integer("block_size")
+
+
+def is_speculators(config: Config) -> bool:
+    return config.get(LAYERS, "aux_hidden_state_layer_ids") is not None
+
+
+def draft_vocab_size(config: Config, shapes: dict[str, Shape]) -> int | None:
+    """How many of the target's tokens the draft knows; None for all, in their order."""
+    declared, rows = config.integer("draft_vocab_size", default=config.integer("vocab_size")), shapes.get(D2T)
+    if rows is None and declared != config.integer("vocab_size"):
+        raise ValueError(f"{config.path.parent} lacks tensor {D2T}, but draft_vocab_size is {declared}.")
+    if rows is not None and rows != (declared,):
+        raise ValueError(f"{config.path}: draft_vocab_size is {declared}, but {D2T} is {list(rows)}.")
+    return None if rows is None else declared
+
+
+def has_sinks(config: Config, shapes: dict[str, Shape]) -> bool:
+    """Whether every head has a number that takes its share of the attention."""
+    stored = f"layers.0.{SINKS}" in shapes
+    declared = config.flag("attention_sink_bias", "dflash_config.attention_sink_bias")
+    if declared and not stored:
+        raise ValueError(f"{config.path.parent} lacks tensor layers.0.{SINKS}, but attention_sink_bias is true.")
+    if declared is False and stored:
+        raise ValueError(f"{config.path}: attention_sink_bias is false, but there is a tensor layers.0.{SINKS}.")
+    return stored
 
 
 def taps(config: Config) -> tuple[int, ...]:

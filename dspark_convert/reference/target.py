@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
-from dspark_convert.reference.config import Config, refuse_unknown_layers, rope_theta
+from dspark_convert.reference.config import Config, refuse_windows, require_silu
 from dspark_convert.reference.qwen3 import Layer, Sizes, has_biases, head_dim, layer_shapes, rms_norm
+from dspark_convert.reference.rotation import read_rotation
 from dspark_convert.reference.weights import (
     EMBED,
     HEAD,
@@ -40,9 +41,11 @@ class TargetReference:
         config = Config(directory)
         if config.architecture() != "Qwen3ForCausalLM":
             raise config.wrong("architectures", "['Qwen3ForCausalLM'], the only target known", config.architecture())
-        refuse_unknown_layers(config)
+        refuse_windows(config)
+        require_silu(config)
         stored = read_shapes(directory)
         heads = config.integer("num_attention_heads")
+        rotation = read_rotation(config, head_dim(config, stored))
         sizes = Sizes(
             hidden=config.integer("hidden_size"),
             intermediate=config.integer("intermediate_size"),
@@ -50,7 +53,8 @@ class TargetReference:
             kv=config.integer("num_key_value_heads", default=heads),
             head_dim=head_dim(config, stored),
             eps=config.positive("rms_norm_eps"),
-            theta=rope_theta(config),
+            theta=rotation.theta,
+            rotation=rotation,
         )
         n_layer, vocab_size = config.integer("num_hidden_layers"), config.integer("vocab_size")
         tensors = read_tensors(directory)

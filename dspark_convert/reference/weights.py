@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
+from dspark_convert.reference import nvfp4
 from dspark_convert.reference.config import Config
 from dspark_convert.reference.inputs import Rounding, round_input
 
@@ -26,12 +27,25 @@ INDEX = "model.safetensors.index.json"
 SMALL = 50_000_000
 
 FLOATS = ("F64", "F32", "F16", "BF16")
+IDS = ("I64", "I32")
 
-#: how some exports spell the confidence head
-CONFIDENCE_SPELLING, CONFIDENCE_HEAD = "confidence_proj.", "confidence_head.proj."
+#: how other exports begin a name, and how DeepSpec does
+SPELLINGS = {
+    "model.": "",
+    "logit_head.": "",
+    "encoder.fc.": "fc.",
+    "encoder.output_norm_enc.": "hidden_norm.",
+    "confidence_proj.": "confidence_head.proj.",
+}
 
-#: saved by some trainers, computed from the config
-COMPUTED = "rotary_emb.inv_freq"
+#: two ends of a name for one thing
+SINKS, SINKS_SPELLING = "self_attn.attention_sink_bias", "self_attn.sinks"
+
+#: saved by some trainers: computed from the config, the inverse of another table, the target's own
+LEFT_OUT = ("rotary_emb.inv_freq", "t2d", "verifier_norm.weight", "verifier_lm_head.weight")
+
+#: of a reduced vocabulary, [draft vocabulary]: what to add to a draft's id for the target's
+D2T = "d2t"
 
 
 class Weights:
@@ -71,11 +85,11 @@ def as_tensor(value: Array) -> torch.Tensor:
 
 
 def plain_name(name: str) -> str:
-    """A tensor's name as DeepSpec spells it: without the leading ``model.`` that some exports put before it."""
-    name = name.removeprefix("model.")
-    if name.startswith(CONFIDENCE_SPELLING):
-        return CONFIDENCE_HEAD + name.removeprefix(CONFIDENCE_SPELLING)
-    return name
+    """A tensor's name as DeepSpec spells it."""
+    for other, own in SPELLINGS.items():
+        if name.startswith(other):
+            name = own + name.removeprefix(other)
+    return name.removesuffix(SINKS_SPELLING) + SINKS if name.endswith(SINKS_SPELLING) else name
 
 
 def shard_paths(directory: Path) -> list[Path]:
@@ -92,17 +106,27 @@ def shard_paths(directory: Path) -> list[Path]:
 
 
 def read_shapes(directory: Path) -> dict[str, Shape]:
-    """Every tensor's shape (PyTorch order) by its plain name, from the files' headers."""
-    return {name: tuple(view.get_shape()) for name, view in _open(directory).items()}
+    """Every tensor's shape (PyTorch order) by its plain name, from the files' headers; unpacked, if it is packed."""
+    views = _open(directory)
+    shapes = {name: tuple(views[name].get_shape()) for name in nvfp4.without_scales(views)}
+    return {
+        name: nvfp4.unpacked_shape(shape) if nvfp4.is_packed(views, name) else shape for name, shape in shapes.items()
+    }
 
 
 def read_tensors(directory: Path) -> dict[str, torch.Tensor]:
-    """Every tensor by its plain name, in the type of its file, mapped and not read."""
+    """Every tensor by its plain name, in the type of its file, mapped and not read; NVFP4 unpacked to float32."""
     views = _open(directory)
-    for name, view in views.items():
-        if view.get_dtype() not in FLOATS:
-            raise ValueError(f"{directory}: the reference cannot compute with {name} of type {view.get_dtype()}.")
-    return {name: view[...] for name, view in views.items()}
+    tensors = {}
+    for name in nvfp4.without_scales(views):
+        if nvfp4.is_packed(views, name):
+            tensors[name] = nvfp4.unpack(views, name)
+        elif views[name].get_dtype() in (IDS if name == D2T else FLOATS):
+            tensors[name] = views[name][...]
+        else:
+            kind = views[name].get_dtype()
+            raise ValueError(f"{directory}: the reference cannot compute with {name} of type {kind}.")
+    return tensors
 
 
 def _open(directory: Path) -> dict[str, Any]:
@@ -119,7 +143,7 @@ def _open(directory: Path) -> dict[str, Any]:
             name = plain_name(stored)
             if name in views:
                 raise ValueError(f"{path}: tensor {stored} is there twice.")
-            if not name.endswith(COMPUTED):
+            if not name.endswith(LEFT_OUT):
                 views[name] = shard.get_slice(stored)
     return views
 

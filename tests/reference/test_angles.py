@@ -7,7 +7,7 @@ from math import cos, sin
 import numpy as np
 import torch
 
-from dspark_convert.reference.qwen3 import angles, rotate
+from dspark_convert.reference.rotation import Rotation, angles
 
 POSITIONS = torch.tensor([0, 1, 130, 4000])
 
@@ -35,7 +35,7 @@ def test_float32_goes_up_from_pair_to_pair() -> None:
 
 def test_rotation_turns_entry_i_and_entry_i_plus_half() -> None:
     x = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]], dtype=torch.float64)
-    found = rotate(x, torch.tensor([5]), 100.0)[0, 0].tolist()
+    found = Rotation(100.0, 4).turn(x, torch.tensor([5]))[0, 0].tolist()
     first, second = 5.0, 5.0 * 100.0 ** (-1 / 2)
     wanted = [
         1 * cos(first) - 3 * sin(first),

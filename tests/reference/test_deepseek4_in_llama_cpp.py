@@ -16,7 +16,7 @@ import torch
 from dspark_convert.reference.deepseek4 import Stage
 from dspark_convert.reference.draft import Reference
 from dspark_convert.reference.inputs import Rounding
-from dspark_convert.reference.qwen3 import angles
+from dspark_convert.reference.rotation import angles
 from fixtures.deepseek4 import make_deepseek4
 from fixtures.deepseek4_gguf import load_tensors, write_deepseek4_gguf
 from tests.deepseek4_oracle import Layout, stored_values, write_deepseek4_draft

@@ -14,6 +14,7 @@ from dspark_convert.reference.config import Config
 from dspark_convert.reference.dflash2 import Lattice, convolve
 from dspark_convert.reference.draft import Block, Reference
 from dspark_convert.reference.facts import read_facts
+from dspark_convert.reference.views import View
 from fixtures.dflash2 import make_dflash2_pair
 from tests.reference import dflash2_loops as loops
 from tests.reference.gemma4_loops import times
@@ -173,7 +174,8 @@ def test_facts_of_the_published_draft(tmp_path: Path) -> None:
     assert (facts.logit_scale, facts.logit_cap, facts.embedding_scale) == (26**-0.5, 20.0, 1.0)
     own = facts.dflash2
     assert own is not None
-    assert (own.kernel, own.group, own.rank, own.top_k, own.windows) == (2, 16, 16, 8, (24, 24, 24))
+    assert (own.kernel, own.group, own.rank, own.top_k) == (2, 16, 16, 8)
+    assert facts.views == (View(24),) * 3
 
 
 @pytest.mark.parametrize(
@@ -181,10 +183,9 @@ def test_facts_of_the_published_draft(tmp_path: Path) -> None:
     [
         ({"dflash": {"selector_top_k": 513}}, "selector_top_k has to be at most the vocab_size 512, found 513"),
         ({"dflash": {"output_multiplier": -1.0}}, "output_multiplier has to be a positive number"),
-        ({"is_causal": True}, "is_causal is true"),
         ({"hidden_act": "gelu"}, "hidden_act has to be silu"),
-        ({"layer_types": ["full_attention", "chunked_attention"]}, "layer_types has to be 2 of full_attention and"),
-        ({"layer_types": ["full_attention"]}, "layer_types has to be 2 of full_attention and"),
+        ({"layer_types": ["full_attention", "chunked_attention"]}, "layer_types has to be full_attention or sliding_"),
+        ({"layer_types": ["full_attention"]}, "for each of 2 layers"),
         ({"sliding_window": None}, "sliding_window has to be a whole number"),
     ],
 )

@@ -14,7 +14,8 @@ import torch
 
 from dspark_convert.reference.draft import Reference
 from dspark_convert.reference.gemma4 import Gemma4Layer
-from dspark_convert.reference.qwen3 import angles, rms_norm, turn
+from dspark_convert.reference.qwen3 import rms_norm
+from dspark_convert.reference.rotation import angles, turn
 from fixtures.gemma4 import make_gemma4_pair
 from fixtures.target_gguf import write_target_gguf
 from tests.gemma4_oracle import expected_gemma4

@@ -53,7 +53,7 @@ def test_tokens_outside_the_vocabulary(tmp_path: Path, tokens: list[int]) -> Non
     [
         ({"architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM"),
         ({"use_sliding_window": True}, "cannot compute sliding windows"),
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "cannot compute RoPE scaling"),
+        ({"rope_scaling": {"type": "longrope", "factor": 4.0}}, "cannot compute RoPE scaling"),
         ({"num_hidden_layers": 10**12}, "lacks tensor layers.1.input_layernorm.weight"),
         ({"vocab_size": 7}, r"embed_tokens.weight has to be \[7, 4\], found \[6, 4\]"),
         ({"attention_bias": True}, "lacks tensor layers.0.self_attn.q_proj.bias"),
