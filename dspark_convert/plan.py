@@ -29,9 +29,10 @@ from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.specs.load import Spec, flat_name
 from dspark_convert.specs.mapping import check_tensors, flatten, make_jobs
 from dspark_convert.specs.match import choose_tensors, match_spec
-from dspark_convert.specs.normalise import judge_draft, make_draft, resolve
+from dspark_convert.specs.normalise import make_draft, resolve
 from dspark_convert.specs.places import Place
 from dspark_convert.specs.policy import Types, judge_types, label, main_type, plain_type
+from dspark_convert.specs.remarks import judge_draft
 from dspark_convert.target import Target
 
 

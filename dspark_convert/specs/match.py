@@ -34,7 +34,7 @@ def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
     declared = architectures(config)
     tensors = list(tensors)
     names = {flat_name(name) for name in tensors}
-    known = sorted({a for spec in load_specs() for a in spec.architectures})
+    known = sorted({a for spec in load_specs() if not spec.unsupported for a in spec.architectures})
     if not declared:
         raise InputError(
             f"config.json names no architectures (the checkpoint looks like {describe(config, names)}); "

@@ -9,8 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from dspark_convert.draft import DeepSeek4, DFlash2, Draft
-from dspark_convert.findings import Finding, error, info, warning
-from dspark_convert.pair.judge import judge_order
+from dspark_convert.findings import Finding, error, warning
 from dspark_convert.specs import attention, rotation
 from dspark_convert.specs.formula import FormulaError, evaluate
 from dspark_convert.specs.load import Field, Spec, reading
@@ -243,29 +242,3 @@ def _optional(v: Mapping[str, Any], name: str) -> float | None:
 def _deepseek4(v: Mapping[str, Any]) -> DeepSeek4:
     kinds = {"int": int, "float": float, "bool": bool}
     return DeepSeek4(**{field.name: kinds[str(field.type)](v[field.name]) for field in fields(DeepSeek4)})
-
-
-def judge_draft(draft: Draft, config: Mapping[str, Any]) -> list[Finding]:
-    """What is odd about a draft's meaning by itself, although it could be converted."""
-    fix = "check the config against its training run"
-    findings = judge_order(draft.target_layers, "target_layer_ids", fix)
-    if draft.causal_pattern:
-        sides = "one side" if draft.causal else "both sides"
-        message = (
-            f"{sum(draft.causal_pattern)} of {draft.n_layer} layers let a slot see only the slots before it, the "
-            f"others all of them; llama.cpp runs all layers alike: the file says that they see {sides}."
-        )
-        loss = "expect lower acceptance than in training"
-        findings.append(warning("causal-mixed", "attention.causal", message, loss))
-    for key in ("pad_token_id", "eos_token_id", "bos_token_id"):
-        ids = config.get(key)
-        if draft.mask_token_id in (ids if isinstance(ids, list) else [ids]):
-            message = f"mask_token_id {draft.mask_token_id} is also the {key}."
-            findings.append(warning("mask-is-special", "mask_token_id", message, fix))
-    if draft.markov_head_type == "zero":
-        message = (
-            f"the draft has no Markov head and predicts from the anchor on; a head of zeros (rank {draft.markov_rank}) "
-            "is added, which leaves the logits as they are and makes llama.cpp read the block from slot 0."
-        )
-        findings.append(info("zero-markov-head", "markov_w1.weight", message))
-    return findings

@@ -59,7 +59,16 @@ CASES = [
         lambda pair: shutil.copy(pair.target / "model.safetensors", pair.shard),
         says=("full model", "fc.weight"),
     ),
-    Case("Bonsai", tensors(LOG_SNR), says=("log-SNR", "log_snr_embed.fc1.weight")),
+    Case(
+        "Bonsai",
+        tensors(LOG_SNR),
+        errors=(
+            ("family-unsupported", "bonsai"),
+            ("tensor-shape", "log_snr_embed.fc1.weight"),
+            *(("tensor-missing", f"log_snr_embed.{name}") for name in ("fc1.bias", "fc2.bias", "fc2.weight")),
+        ),
+        says=("llama.cpp has no graph for log-SNR conditioning",),
+    ),
     Case("sinks", tensors(put("layers.0.self_attn.sinks", "BF16", 4)), says=("layers.0.self_attn.sinks",)),
     Case("architectures absent", config(architectures=ABSENT), says=("architectures", "Qwen3DSparkModel")),
     Case("architectures empty", config(architectures=[]), says=("architectures",)),

@@ -227,7 +227,7 @@ def test_recognition_names_tensors_that_the_spec_takes(spec: Spec) -> None:
 @each_spec
 def test_a_checkpoint_of_exactly_the_specs_tensors_is_recognised(spec: Spec) -> None:
     names = {rule.source.replace("{layer}", "0"): () for rule in spec.tensors}
-    keys = dict.fromkeys(spec.keys[:1], {})
+    keys: dict[str, Any] = {key: {} for key in spec.keys[:1]}
     for architecture in spec.architectures:
         assert match_spec({"architectures": [architecture], **keys}, names) is spec
         assert match_spec({"architectures": ["Other", architecture], **keys}, {f"model.{n}": () for n in names}) is spec

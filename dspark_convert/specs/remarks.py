@@ -1,0 +1,73 @@
+"""What is odd about a draft's meaning by itself, although it can be converted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dspark_convert.draft import Draft
+from dspark_convert.findings import Finding, info, warning
+from dspark_convert.pair.judge import judge_order
+
+FIX = "check the config against its training run"
+
+
+def judge_draft(draft: Draft, config: Mapping[str, Any]) -> list[Finding]:
+    return [
+        *judge_order(draft.target_layers, "target_layer_ids", FIX),
+        *_causal(draft),
+        *_mask(draft, config),
+        *_logits(draft),
+        *_zero_head(draft),
+    ]
+
+
+def _causal(draft: Draft) -> Iterator[Finding]:
+    if not draft.causal_pattern:
+        return
+    sides = "one side" if draft.causal else "both sides"
+    message = (
+        f"{sum(draft.causal_pattern)} of {draft.n_layer} layers let a slot see only the slots before it, the "
+        f"others all of them; llama.cpp runs all layers alike: the file says that they see {sides}."
+    )
+    yield warning("causal-mixed", "attention.causal", message, "expect lower acceptance than in training")
+
+
+def _mask(draft: Draft, config: Mapping[str, Any]) -> Iterator[Finding]:
+    for key in ("pad_token_id", "eos_token_id", "bos_token_id"):
+        ids = config.get(key)
+        if draft.mask_token_id in (ids if isinstance(ids, list) else [ids]):
+            message = f"mask_token_id {draft.mask_token_id} is also the {key}."
+            yield warning("mask-is-special", "mask_token_id", message, FIX)
+
+
+def _logits(draft: Draft) -> Iterator[Finding]:
+    """Scale and cap of the logits, which llama.cpp has for DFlash2 alone (src/models/dflash.cpp)."""
+    if draft.kind == "dflash2":
+        return
+    for key, what, value in (
+        ("logit_scale", "multiplied by", draft.logit_scale),
+        ("final_logit_softcapping", "capped at", draft.logit_softcap),
+    ):
+        if value is None or (key == "logit_scale" and value == 1.0):
+            continue
+        said = f"the draft's logits are {what} {value:g}, which llama.cpp leaves out"
+        if draft.kind == "dspark":
+            message = f"{said}: the Markov head's bias is added to other logits than in training."
+            yield warning("logits-unscaled", key, message, "validate the draft: it tells what that costs")
+        else:
+            yield info("logits-unscaled", key, f"{said}; the same tokens are drafted without it.")
+
+
+def _zero_head(draft: Draft) -> Iterator[Finding]:
+    if draft.markov_head_type != "zero":
+        return
+    why = (
+        *(["read the block from slot 0"] if draft.sample_from_anchor else []),
+        *(["load the confidence head"] if draft.has_confidence_head else []),
+    )
+    message = (
+        f"the draft has no Markov head; one of zeros (rank {draft.markov_rank}) is added, which leaves the logits as "
+        f"they are and makes llama.cpp {' and '.join(why)}."
+    )
+    yield info("zero-markov-head", "markov_w1.weight", message)
