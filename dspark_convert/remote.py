@@ -57,12 +57,13 @@ def find_gguf(hub_id: HubId, file: str | None, sink: Sink, *, target: bool = Fal
     """
     from dspark_convert.source.hub_gguf import choose_gguf, gguf_files
     from dspark_convert.source.hub_repo import resolve
+    from dspark_convert.tokenizer.files import READ
 
     repository = resolve(hub_id, sink.note)
     names = repository.files
     checkpoint = any(name.endswith(".safetensors") for name in names)
     if target:
-        checkpoint = "config.json" in names and (checkpoint or "tokenizer.json" in names)
+        checkpoint = "config.json" in names and (checkpoint or any(name in names for name in READ))
     if file is None and (checkpoint or not gguf_files(repository)):
         return repository, None
     return repository, choose_gguf(repository, file)

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from dspark_convert.source.hub_repo import MAX_LIST_BYTES
+from dspark_convert.tokenizer import from_gguf
 from tests.checkpoints import Pair, read_tensors, write_tensors
 from tests.conftest import Convert
 from tests.hub_place import REPO, HubPlace, repository_of
 from tests.hub_server import COMMIT, Reply
+from tests.tokenizer.pieces_making import llama_model, normalizer, save_model, trainer
 
 
 @pytest.fixture
@@ -163,6 +165,22 @@ def test_target_on_the_hub(hub: HubPlace, pair: Pair, convert: Convert) -> None:
     assert Path("hub.gguf").read_bytes() == Path("local.gguf").read_bytes()
     assert hub.server.asked("model.safetensors") == []
     assert hub.server.asked("tokenizer.json") != []
+
+
+def test_target_with_sentencepieces_file_on_the_hub(hub: HubPlace, pair: Pair, convert: Convert) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (pair.target / name).unlink()
+    data = llama_model([f"x{i}" for i in range(200)], trainer(), normalizer())
+    save_model(pair.target, data, added_tokens={"<extra>": 500})
+    assert convert(pair.draft, "--target-model-dir", pair.target, "-o", "local.gguf").code == 0
+    hub.server.files = repository_of(pair.target)
+    ended = convert(pair.draft, "--target-model-dir", REPO, "-o", "hub.gguf")
+    assert (ended.code, ended.err.count("error")) == (0, 0)
+    kvs = from_gguf(Path("hub.gguf")).kvs
+    assert kvs == from_gguf(Path("local.gguf")).kvs
+    keys = {kv.key: kv.value for kv in kvs}
+    assert keys["tokenizer.ggml.model"] == "llama"
+    assert keys["tokenizer.ggml.tokens"][500] == "<extra>"
 
 
 def test_faults_are_told_before_anything_is_fetched(hub: HubPlace, pair: Pair, convert: Convert) -> None:

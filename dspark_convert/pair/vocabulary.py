@@ -57,8 +57,9 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer | None:
 def tokenizer_of_directory(root: Path, vocab_size: int | None) -> Tokenizer | None:
     """That of a Hugging Face directory, as a conversion would write it; None if it cannot be read."""
     from dspark_convert.tokenizer import from_directory
+    from dspark_convert.tokenizer.files import READ
 
-    if vocab_size is None or not (root / "tokenizer.json").is_file():
+    if vocab_size is None or not any((root / name).is_file() for name in READ):
         return None
     for chat_template in (True, False):  # a template that cannot be written is no reason to compare nothing
         try:
@@ -94,7 +95,7 @@ def judge_tokens(own: Tokenizer | None, wanted: Tokenizer | None, target: Target
         count = len(own.tokens) if own else 0
         message = f"the target holds no list of tokens to compare the draft's {count:,} with."
         if not target.is_gguf:
-            message = f"the tokens of {target.called} cannot be compared: no tokenizer.json there can be read."
+            message = f"the tokens of {target.called} cannot be compared: no tokenizer there can be read."
             return [warning("target-tokens-unknown", TOKENS, message, "compare with a GGUF of the target")]
         return [error("target-tokens", TOKENS, message, "give a target with a tokenizer")]
     if own is None or not own.tokens:

@@ -22,8 +22,8 @@ MANIFEST = ("config.json", "README.md")
 #: what it reads of a target, as tokenizer/ does; with a folder of further templates
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 _TEMPLATE = re.compile(r"additional_chat_templates/[\w-]{1,100}\.jinja")
-#: other forms of tokenizers, fetched only to be told by name
-_FOREIGN = ("tokenizer.model", "tiktoken.model", "tekken.json", "vocab.json")
+#: where tokenizer.json is missing: what tokenizer/ reads in its place, and what it tells by name
+_OTHER_FORMS = ("tokenizer.model", "tiktoken.model", "added_tokens.json", "tekken.json", "vocab.json")
 
 #: of a shard, asked for first: many headers fit, and no great part of the tensors does
 FIRST_BYTES = 1 << 16
@@ -42,7 +42,7 @@ def small_files(repo: Repository, names: Iterable[str], note: Callable[[str], No
 def tokenizer_files(repo: Repository) -> list[str]:
     """The names of what there is to read of a target's tokenizer."""
     templates = sorted(name for name in repo.files if _TEMPLATE.fullmatch(name))
-    return [*TOKENIZER, *templates, *(() if "tokenizer.json" in repo.files else _FOREIGN)]
+    return [*TOKENIZER, *templates, *(() if "tokenizer.json" in repo.files else _OTHER_FORMS)]
 
 
 def whole_in_hub_cache(repo: Repository, name: str) -> Path | None:

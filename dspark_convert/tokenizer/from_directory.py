@@ -14,7 +14,7 @@ from dspark_convert.tokenizer.json_pieces import read_bpe, read_unigram
 from dspark_convert.tokenizer.merges import read_merges
 from dspark_convert.tokenizer.metaspace import writes_spaces
 from dspark_convert.tokenizer.pieces import Pieces
-from dspark_convert.tokenizer.pre import name_pre_tokenizer
+from dspark_convert.tokenizer.pre import PreTokenizer, name_pre_tokenizer
 from dspark_convert.tokenizer.result import TokenizerKVs
 from dspark_convert.tokenizer.sentencepiece import read_model
 from dspark_convert.tokenizer.special import special_kvs
@@ -59,7 +59,7 @@ def from_directory(
 def _read_model(files: TokenizerFiles, vocab_size: int, pre: str | None) -> _Model:
     if files.name == TIKTOKEN:
         vocabulary, merges = read_tiktoken(files, vocab_size)
-        return _byte_level(vocabulary, pre or "kimi-k2", merges)
+        return _byte_level(vocabulary, PreTokenizer(pre or "kimi-k2"), merges)
     if files.name == SENTENCEPIECE:
         return _pieces(files, read_model(files.vocabulary_path), vocab_size)
     kind = files.model.get("type", "BPE" if "merges" in files.model else "unnamed")
@@ -75,18 +75,19 @@ def _read_model(files: TokenizerFiles, vocab_size: int, pre: str | None) -> _Mod
     vocabulary = read_vocabulary(files, vocab_size)
     merges = read_merges(files, vocabulary.ids)
     named = name_pre_tokenizer(files, pre)
-    return _byte_level(vocabulary, named.name, merges, named.findings)
+    return _byte_level(vocabulary, named, merges)
 
 
-def _byte_level(vocabulary: Vocabulary, pre: str, merges: list[str], findings: tuple[Finding, ...] = ()) -> _Model:
+def _byte_level(vocabulary: Vocabulary, pre: PreTokenizer, merges: list[str]) -> _Model:
     head = [
         string("tokenizer.ggml.model", "gpt2"),
-        string("tokenizer.ggml.pre", pre),
+        string("tokenizer.ggml.pre", pre.name),
         array("tokenizer.ggml.tokens", ValueType.STRING, vocabulary.texts),
         array("tokenizer.ggml.token_type", ValueType.INT32, vocabulary.types),
         array("tokenizer.ggml.merges", ValueType.STRING, merges),
     ]
-    return _Model(vocabulary, head, findings=findings)
+    roles = {role: vocabulary.ids[token] for role, token in pre.roles.items() if token in vocabulary.ids}
+    return _Model(vocabulary, head, roles=roles, findings=pre.findings)
 
 
 def _bpe_of_pieces(files: TokenizerFiles, vocab_size: int) -> _Model:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class Entry:
     models: str
     like: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,14 @@ class Table:
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """The value of ``tokenizer.ggml.pre``, and what is odd about it."""
+    """The value of ``tokenizer.ggml.pre``, and what is odd about it.
+
+    ``roles``: tokens for roles that no file names.
+    """
 
     name: str
     findings: tuple[Finding, ...] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache
@@ -60,6 +65,7 @@ def load_table() -> Table:
             models=item["models"],
             like=tuple(item.get("like", ())),
             model_types=tuple(item.get("model_types", ())),
+            roles=item.get("roles", {}),
         )
         for item in raw["pre_tokenizer"]
     )
@@ -76,7 +82,7 @@ def name_pre_tokenizer(files: TokenizerFiles, by_hand: str | None = None) -> Pre
     steps = tuple(_step(item) for item in flatten(files.tokenizer.get("pre_tokenizer"), "pretokenizers"))
     entry = None if normalizers else _match(steps, files.model_types, table)
     if by_hand is not None:
-        return PreTokenizer(by_hand, tuple(_judge(by_hand, entry, table)))
+        return PreTokenizer(by_hand, tuple(_judge(by_hand, entry, table)), entry.roles if entry else {})
     if entry is None:
         seen = printable(", then ".join([*map(shown_step, normalizers), *map(_say, steps)])) or "no steps at all"
         raise InputError(
@@ -84,7 +90,7 @@ def name_pre_tokenizer(files: TokenizerFiles, by_hand: str | None = None) -> Pre
             " know the name, give it with --tokenizer-pre NAME, or take the tokenizer from a GGUF of the target"
             " (--target-gguf FILE)."
         )
-    return PreTokenizer(entry.name)
+    return PreTokenizer(entry.name, roles=entry.roles)
 
 
 def _match(steps: tuple[Step, ...], model_types: tuple[str, ...], table: Table) -> Entry | None:

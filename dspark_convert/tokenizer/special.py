@@ -62,7 +62,7 @@ def special_kvs(
 ) -> tuple[list[KV], list[Finding]]:
     """The ``*_token_id`` and ``add_*_token`` entries, in the order of llama.cpp's converter.
 
-    ``known``: ids by role that the vocabulary's own file states, used where no other file does.
+    ``known``: ids by role that no other file has to state, such as the vocabulary's own.
     """
     names = {role: name for role in ROLES if (name := role_token(files.settings, role))}
     additions = read_post_processor(files.tokenizer.get("post_processor"), names)
@@ -78,7 +78,8 @@ def special_kvs(
     for role in roles:
         ids.offer(role, vocabulary.ids.get(additions.names.get(role, "")), "tokenizer_config.json")
         ids.offer(role, files.generation_config.get(f"{role}_token_id"), "generation_config.json")
-        ids.offer(role, (known or {}).get(role), files.name)
+    for role, token_id in (known or {}).items():
+        ids.offer(role, token_id, files.name)
     adds = dict(additions.adds)
     findings = ids.findings + _configured_adds(files.settings, roles, adds)
     kvs = [u32(ID_KEYS[role], token_id) for role, token_id in ids.by_role.items()]

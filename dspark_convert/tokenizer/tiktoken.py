@@ -32,7 +32,7 @@ def read_tiktoken(files: TokenizerFiles, vocab_size: int) -> tuple[Vocabulary, l
     Raises InputError if the target is none of Kimi's, or the file is damaged.
     """
     path = files.vocabulary_path
-    if not any(kind.startswith("kimi") for kind in files.model_types):
+    if not any(kind.startswith("kimi") for kind in files.model_types) and not _is_kimis(files):
         raise InputError(
             f"{path} is a tiktoken vocabulary of a model other than Kimi, whose special tokens and way of splitting"
             f" text only its own code knows: {_HELP}."
@@ -47,6 +47,11 @@ def read_tiktoken(files: TokenizerFiles, vocab_size: int) -> tuple[Vocabulary, l
     types[len(ranks) : end] = [int(TokenType.CONTROL)] * (end - len(ranks))
     merges = [f"{spelled(left)} {spelled(right)}" for left, right in _merges(ranks)]
     return replace(vocabulary, types=types), merges
+
+
+def _is_kimis(files: TokenizerFiles) -> bool:
+    """Whether it is the class of Kimi's own code: Moonlight and others have another model type."""
+    return files.settings.get("tokenizer_class") == "TikTokenTokenizer"
 
 
 def _names(files: TokenizerFiles) -> dict[int, str]:

@@ -121,3 +121,29 @@ def test_odd_types_of_lesser_entries_do_no_harm(tmp_path: Path) -> None:
     result = from_gguf(write(tmp_path / "t.gguf", entries))
     by_key = {kv.key: kv.value for kv in result.kvs}
     assert (by_key["tokenizer.ggml.token_type"], by_key["tokenizer.ggml.pre"]) == (1, 7)
+
+
+#: a vocabulary of each kind as llama.cpp names it, beside byte-level BPE
+KINDS: dict[str, list[tuple[Any, ...]]] = {
+    "llama": [("pre", 8, "default"), ("scores", 9, [-1000.0, 0.0, -1.5], 6), ("add_space_prefix", 7, False)],
+    "gemma4": [
+        ("scores", 9, [-1000.0] * 3, 6),
+        ("merges", 9, ["\u2581 a", "\n \n"], 8),
+        ("add_space_prefix", 7, False),
+    ],
+    "t5": [
+        ("scores", 9, [0.0, -2.25, -3.5], 6),
+        ("remove_extra_whitespaces", 7, True),
+        ("precompiled_charsmap", 9, [4, 0, 0, 0, -1], 1),
+    ],
+    "bert": [("token_type_count", 4, 2)],
+    "rwkv": [],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_tokenizer_is_copied_entry_by_entry(tmp_path: Path, kind: str) -> None:
+    common = [("model", 8, kind), ("tokens", 9, ["<unk>", "\u2581a", "\n"], 8), ("token_type", 9, [2, 1, 4], 5)]
+    entries = [(f"tokenizer.ggml.{name}", *rest) for name, *rest in (*common, *KINDS[kind])]
+    kvs = from_gguf(write(tmp_path / "t.gguf", entries)).kvs
+    assert [(kv.key, int(kv.type), kv.value) for kv in kvs] == [entry[:3] for entry in entries]

@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 
-from tests.tokenizer.making import BASE, VOCAB, VOCAB_SIZE, added, read, rules, save, tokenizer, values
+from tests.tokenizer.making import (
+    BASE,
+    QWEN2,
+    VOCAB,
+    VOCAB_SIZE,
+    added,
+    read,
+    rules,
+    save,
+    sequence,
+    split,
+    tokenizer,
+    values,
+)
+from tests.tokenizer.making import BYTES as WHOLE
 
 ROLES = ("<s>", "</s>", "<pad>", "<cls>", "<sep>", "<mask>")
 S, E, PAD, CLS, SEP = range(BASE, BASE + 5)
@@ -184,3 +198,33 @@ def test_generation_config_is_the_last_resort(tmp_path: Path) -> None:
     directory = save(tmp_path, tokenizer(*ADDED), {"bos_token": "<s>"}, {"pad_token_id": PAD})
     (directory / "generation_config.json").write_text('{"bos_token_id": 1, "pad_token_id": 2, "eos_token_id": [3, 4]}')
     assert ids_and_adds(directory)[0] == {"bos": S, "padding": PAD, "eos": 3}
+
+
+GLM = {"[gMASK]": BASE, "<|endoftext|>": BASE + 1, "<|user|>": BASE + 2, "<|observation|>": BASE + 3}
+LLAMA3 = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "expected"),
+    [
+        ("glm4_moe", {}, {"bos": BASE, "eot": BASE + 2, "unknown": BASE + 1, "eom": BASE + 3}),
+        # what a file names has the first word
+        (
+            "glm_moe_dsa",
+            {"bos_token": "<|endoftext|>"},
+            {"bos": BASE + 1, "eot": BASE + 2, "unknown": BASE + 1, "eom": BASE + 3},
+        ),
+        ("llama", {}, {}),
+    ],
+)
+def test_roles_that_only_the_family_knows(
+    tmp_path: Path, model_type: str, settings: dict[str, Any], expected: dict[str, int]
+) -> None:
+    entries = [added(i, text, special=True) for text, i in GLM.items()]
+    document = tokenizer(*entries, pre_tokenizer=sequence(split(LLAMA3), WHOLE))
+    assert ids_and_adds(save(tmp_path, document, settings, {"model_type": model_type}))[0] == expected
+
+
+def test_role_of_a_token_that_is_not_there_is_left_out(tmp_path: Path) -> None:
+    document = tokenizer(added(BASE, "<|user|>"), pre_tokenizer=sequence(split(LLAMA3), WHOLE))
+    assert ids_and_adds(save(tmp_path, document, {}, {"model_type": "glm4"}))[0] == {"eot": BASE}
