@@ -143,7 +143,8 @@ def _vectors(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
 
 def _heads(tensors: Sequence[GGUFTensor]) -> Iterator[Finding]:
     """Small matrices whose rounding goes straight into the logits."""
-    low = [t for t in tensors if t.name in HEADS and _bits(t) < bits_per_number(GGMLType.Q8_0)]
+    coarse = (t for t in tensors if t.name in HEADS and _bits(t) < bits_per_number(GGMLType.Q8_0))
+    low = [t for t in coarse if t.type is not GGMLType.NVFP4]  # published so: there is nothing finer
     if low:
         names = listed([f"{tensor.name} ({tensor.type_name})" for tensor in low], SHOWN_NAMES)
         message = f"heads have fewer bits than Q8_0: {names}; it saves next to nothing and costs acceptance."

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dspark_convert.ggufio.reader import GGUFFile
     from dspark_convert.plan import Plan
 
-#: numbers that a rule looks at; no other tensor's bytes are needed
-READ_BY_RULES = GGMLType.I64
+#: type and names of numbers that rules look at; no other tensor's bytes are needed
+READ_TYPE, READ_NAMES = GGMLType.I64, (".scale", ".input_scale")
 
 #: what is said of the planned file that its path alone decides, or that its maker has chosen
 NOT_ASKED = ("file-name", "early-layout", "legacy-layout")
@@ -58,7 +58,8 @@ def _write_header(path: Path, plan: Plan) -> None:
         stream.write(part.header)
         stream.truncate(part.nbytes)
         for job, offset in zip(part.jobs, part.offsets, strict=True):
-            if job.type is READ_BY_RULES and job.source is not None:
+            looked_at = job.type is READ_TYPE or job.name.endswith(READ_NAMES)
+            if looked_at and job.source is not None and job.source.nbytes == job.nbytes:
                 stream.seek(offset)
                 stream.write(read_bytes(job.source))
 

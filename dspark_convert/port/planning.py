@@ -25,7 +25,15 @@ from dspark_convert.pair.vocabulary import tokenizer_of
 from dspark_convert.plan import Plan, in_words_of, tokenizer_kvs
 from dspark_convert.port.check import read_back
 from dspark_convert.port.metadata import judge_keys, own_tokenizer, port_metadata
-from dspark_convert.port.tensors import EMBEDDINGS, HEAD, choose_shared, make_port_jobs, make_types, read_tensors
+from dspark_convert.port.tensors import (
+    EMBEDDINGS,
+    HEAD,
+    choose_shared,
+    fold_scales,
+    make_port_jobs,
+    make_types,
+    read_tensors,
+)
 from dspark_convert.specs.policy import label, main_type
 from dspark_convert.target import Target
 
@@ -84,6 +92,7 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
         wanted = tokenizer_of({kv.key: kv.value for kv in tokenizer})
         findings += judge_file(draft, old.metadata, target, wanted)
     types = make_types(options, held)
+    held = fold_scales(types, held)
     jobs, told = make_port_jobs(types, held, draft)
     made = [(each.role, job) for each, job in zip(held, jobs, strict=True)]
     findings += told

@@ -40,7 +40,8 @@ EMBEDDINGS, HEAD = "token_embd.weight", "output.weight"
 #: what stands in no spec: heads of other families by the start of their name
 HEAD_NAMES = ("selector_", "markov_", "conf_proj.", EMBEDDINGS, HEAD)
 #: tensors that llama.cpp wants as they are, by the end of their name
-FIXED_NAMES = ("_conv_base", "d2t", ".scale", ".input_scale")
+SCALE_NAMES = (".scale", ".input_scale")
+FIXED_NAMES = ("_conv_base", "d2t", *SCALE_NAMES)
 
 MARKOV_HEAD = ("markov_w1.weight", "markov_w2.weight")
 
@@ -106,6 +107,27 @@ def make_types(options: Options, held: Sequence[Held]) -> Types:
     return Types(options.outtype, options.experts, plain, options.dequantize)
 
 
+def fold_scales(types: Types, held: Sequence[Held]) -> list[Held]:
+    """``held`` without the scales of NVFP4 matrices that become another type, which are multiplied in."""
+    by_name = {each.name: each for each in held}
+    gone: set[str] = set()
+    folded = []
+    for each in held:
+        scale = by_name.get(scales_of(each.name)[0])
+        single = scale is None or (scale.stored is GGMLType.F32 and scale.shape == (1,))
+        if each.stored is GGMLType.NVFP4 and single and wanted_for(types, each) is not GGMLType.NVFP4:
+            gone.update(scales_of(each.name))
+            if scale is not None:
+                each = replace(each, source=replace(each.source, tensor_scale=scale.source.values))
+        folded.append(each)
+    return [each for each in folded if each.name not in gone]
+
+
+def scales_of(name: str) -> tuple[str, ...]:
+    """The names that the scales beside a matrix have."""
+    return tuple(f"{name.removesuffix('.weight')}{suffix}" for suffix in SCALE_NAMES)
+
+
 def make_port_jobs(types: Types, held: Sequence[Held], draft: Draft) -> tuple[list[TensorJob], list[Finding]]:
     """A job for each tensor, and what is to be told of those whose type changes."""
     wanted = [wanted_for(types, each) for each in held]
@@ -141,7 +163,7 @@ def wanted_for(types: Types, held: Held) -> GGMLType:
     stored, role = held.stored, held.role
     if len(held.shape) == 1 or (role == "fixed" and types.asked is not None):
         return GGMLType.F32 if stored.name in SOURCE_DTYPES else stored
-    if stored is GGMLType.NVFP4:  # the number that multiplies it stays beside it
+    if stored is GGMLType.NVFP4:
         return types.follow(role, types.plain) if types.dequantize else stored
     if types.asked is None and (role != "expert" or types.experts == "keep"):
         return stored
@@ -221,4 +243,5 @@ def choose_shared(
         else:
             fix = "give the target with its weights, or write the file's own: --shared-tensors include"
             findings.append(warning("shared-omitted", names, f"{message[:-1]}, though not known to be its.", fix))
-    return [each for each in held if each not in shared], findings
+    gone = {name for each in shared for name in (each.name, *scales_of(each.name))}
+    return [each for each in held if each.name not in gone], findings

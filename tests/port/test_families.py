@@ -1,0 +1,74 @@
+"""Drafts with ids and NVFP4 in them ported: what a conversion of their checkpoint gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from fixtures.families import make_pair
+from fixtures.target_gguf import write_target_gguf
+from tests.conftest import Convert
+from tests.oracle import read
+
+Run = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("families")
+    for name in ("nemotron", "speculators_dspark_bonus"):
+        pair = make_pair(name, root / name)
+        write_target_gguf(pair.target_dir, root / name / "target.gguf")
+    path = root / "nemotron" / "draft" / "config.json"
+    config = json.loads(path.read_text())
+    config["dflash_config"]["target_layer_ids"] = [0, 1, 2]
+    config["eagle_aux_hidden_state_layer_ids"] = [1, 2, 3]
+    path.write_text(json.dumps(config))
+    return root
+
+
+@pytest.fixture
+def run(root: Path, convert: Convert) -> Run:
+    def call(family: str, model: Path, out: str, *args: str) -> Path:
+        ended = convert(model, "--target-gguf", root / family / "target.gguf", "-o", out, "--json", *args)
+        assert ended.code == 0, ended.told
+        assert ended.findings("warning") == []
+        return Path(out)
+
+    return call
+
+
+@pytest.mark.parametrize("args", [(), ("--outtype", "q8_0"), ("--dequantize",), ("--dequantize", "--outtype", "q8_0")])
+def test_nvfp4_and_its_scales_are_moved_or_multiplied(root: Path, run: Run, args: tuple[str, ...]) -> None:
+    draft = root / "nemotron" / "draft"
+    direct = run("nemotron", draft, "direct.gguf", *args)
+    ported = run("nemotron", run("nemotron", draft, "auto.gguf"), "ported.gguf", *args)
+    assert ported.read_bytes() == direct.read_bytes()
+    kinds = {name: kind for name, (kind, _, _) in read(Path("ported.gguf")).tensors.items()}
+    kept = "--dequantize" not in args
+    assert (kinds["fc.weight"] == kinds["markov_w2.weight"] == "NVFP4") is kept
+    assert len([name for name in kinds if name.endswith(".scale")]) == (11 if kept else 0)
+
+
+def test_a_scale_is_multiplied_into_what_is_no_longer_nvfp4(root: Path, run: Run) -> None:
+    auto = run("nemotron", root / "nemotron" / "draft", "auto.gguf")
+    run("nemotron", auto, "f32.gguf", "--dequantize", "--outtype", "f32")
+    (_, shape, data), (_, _, scale) = (read(Path("auto.gguf")).tensors[f"fc.{part}"] for part in ("weight", "scale"))
+    blocks = np.frombuffer(data, np.uint8).reshape(shape[1], -1)
+    values = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.NVFP4) * np.frombuffer(scale, "<f4")
+    kind, same, wide = read(Path("f32.gguf")).tensors["fc.weight"]
+    assert (kind, same) == ("F32", shape)
+    np.testing.assert_array_equal(np.frombuffer(wide, "<f4").reshape(values.shape), values)
+
+
+def test_ids_are_moved(root: Path, run: Run) -> None:
+    family = "speculators_dspark_bonus"
+    direct = run(family, root / family / "draft", "direct.gguf")
+    ported = run(family, direct, "ported.gguf")
+    assert ported.read_bytes() == direct.read_bytes()
+    assert read(Path("ported.gguf")).tensors["d2t"][0] == "I64"
