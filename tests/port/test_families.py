@@ -37,7 +37,7 @@ def run(root: Path, convert: Convert) -> Run:
     def call(family: str, model: Path, out: str, *args: str) -> Path:
         ended = convert(model, "--target-gguf", root / family / "target.gguf", "-o", out, "--json", *args)
         assert ended.code == 0, ended.told
-        assert ended.findings("warning") == []
+        assert {rule for rule, _ in ended.findings("warning")} <= {"rounded-twice"}
         return Path(out)
 
     return call
