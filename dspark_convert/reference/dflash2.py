@@ -30,8 +30,9 @@ from dspark_convert.reference.dflash2_facts import (
 from dspark_convert.reference.facts import Facts
 from dspark_convert.reference.qwen3 import Layer, Sizes, rms_norm
 from dspark_convert.reference.states import States
+from dspark_convert.reference.tables import block_rows
 from dspark_convert.reference.views import visible
-from dspark_convert.reference.weights import EMBED, Floats, Weights
+from dspark_convert.reference.weights import Floats, Weights
 
 Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -66,7 +67,7 @@ class DFlash2Stack:
         context = rms_norm(weights.linear(past, "fc.weight"), weights["hidden_norm.weight"], facts.rms_norm_eps)
         before = torch.arange(len(past))
         here = len(past) + torch.arange(facts.slots)
-        x = weights.rows(EMBED, facts.block_ids(anchor)) * facts.embedding_scale
+        x = block_rows(facts, weights, anchor)
         for index, (layer, view) in enumerate(zip(self._layers, facts.views, strict=True)):
             h = layer.norm(x, "input_layernorm")
             into, out = self._taps(h, index, ATTENTION_CONV)

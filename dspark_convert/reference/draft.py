@@ -31,7 +31,7 @@ from dspark_convert.reference.inputs import Rounding
 from dspark_convert.reference.qwen3 import Layer, Sizes, layer_shapes, rms_norm
 from dspark_convert.reference.spellings import CONFIDENCE, MARKOV_W1
 from dspark_convert.reference.states import States
-from dspark_convert.reference.tables import MASK_ROW, read_mask_row, target_ids
+from dspark_convert.reference.tables import MASK_ROW, block_rows, read_mask_row, target_ids
 from dspark_convert.reference.views import visible
 from dspark_convert.reference.weights import D2T, EMBED, HEAD, MARKOV_W2, Array, Floats, Shape, Weights
 
@@ -71,7 +71,7 @@ class Qwen3Stack:
         context = rms_norm(weights.linear(past, "fc.weight"), weights["hidden_norm.weight"], facts.rms_norm_eps)
         before = torch.arange(len(past))
         here = len(past) + torch.arange(facts.slots)
-        x = block_rows(facts, weights, anchor) * facts.embedding_scale
+        x = block_rows(facts, weights, anchor)
         for layer, view in zip(self._layers, facts.views, strict=True):
             h = layer.norm(x, "input_layernorm")
             k = torch.cat((layer.keys(context, before), layer.keys(h, here)))
@@ -80,13 +80,6 @@ class Qwen3Stack:
             x = layer.feed_forward(x + layer.attend(layer.queries(h, here), k, v, sees))
         final = rms_norm(x, weights["norm.weight"], facts.rms_norm_eps)
         return States(final, final)
-
-
-def block_rows(facts: Facts, weights: Weights, anchor: int) -> torch.Tensor:
-    """[slots, hidden]: the embeddings of a block; the mask token's may be a row of its own."""
-    ids = facts.block_ids(anchor)
-    rows, mask = weights.rows(EMBED, ids), weights.get(MASK_ROW)
-    return rows if mask is None else torch.where((ids == facts.mask_token_id).unsqueeze(-1), mask, rows)
 
 
 class Reference:

@@ -20,7 +20,8 @@ from dspark_convert.reference.gemma4_facts import Gemma4Facts
 from dspark_convert.reference.qwen3 import Sizes, rms_norm
 from dspark_convert.reference.rotation import angles, turn
 from dspark_convert.reference.states import States
-from dspark_convert.reference.weights import EMBED, Shape, Weights
+from dspark_convert.reference.tables import block_rows
+from dspark_convert.reference.weights import Shape, Weights
 
 #: ggml's table of GELU is left where an input is further from 0
 TABLE_END = 10
@@ -102,7 +103,7 @@ class Gemma4Stack:
         facts, weights = self._facts, self._weights
         context = rms_norm(weights.linear(past, "fc.weight"), weights["hidden_norm.weight"], facts.rms_norm_eps)
         here = len(past) + torch.arange(facts.slots)
-        x = weights.rows(EMBED, facts.block_ids(anchor)) * facts.embedding_scale
+        x = block_rows(facts, weights, anchor)
         for layer in self._layers:
             x = layer(x, here, context)
         final = rms_norm(x, weights["norm.weight"], facts.rms_norm_eps)

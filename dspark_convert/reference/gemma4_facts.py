@@ -8,6 +8,16 @@ from dspark_convert.reference.config import Config
 
 GEMMA4 = "Gemma4DSparkModel"
 
+#: what DeepSpec's drafts do without
+NOTHING_BESIDE = (
+    "attention_bias",
+    "enable_moe_block",
+    "hidden_size_per_layer_input",
+    "dflash_config.use_swa",
+    "dflash_config.causal",
+    "is_causal",
+)
+
 
 @dataclass(frozen=True)
 class Gemma4Facts:
@@ -20,7 +30,7 @@ class Gemma4Facts:
 
 def read_gemma4(config: Config) -> Gemma4Facts:
     """Raises ValueError for layers that DeepSpec's Gemma4 drafts do not have."""
-    for key in ("attention_bias", "enable_moe_block", "hidden_size_per_layer_input", "dflash_config.use_swa"):
+    for key in NOTHING_BESIDE:
         if config.get(key):
             raise config.wrong(key, "false or 0, which is all that the reference computes", config.get(key))
     if config.flag("use_double_wide_mlp") and config.integer("num_kv_shared_layers", minimum=0, default=0):

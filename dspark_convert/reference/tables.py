@@ -8,12 +8,22 @@ from pickle import UnpicklingError
 import torch
 
 from dspark_convert.reference.facts import Facts
+from dspark_convert.reference.weights import EMBED, Weights
 
 #: MiMo's, beside the weights: the target's row of the mask token was never trained
 MASK_FILE = "mask_embedding.pt"
 
 #: the name of that row among the weights
 MASK_ROW = "mask_embedding"
+
+
+def block_rows(facts: Facts, weights: Weights, anchor: int) -> torch.Tensor:
+    """[slots, hidden]: what enters the first layer; the mask token's embedding may be a row of its own."""
+    ids = facts.block_ids(anchor)
+    rows, mask = weights.rows(EMBED, ids), weights.get(MASK_ROW)
+    if mask is not None:
+        rows = torch.where((ids == facts.mask_token_id).unsqueeze(-1), mask, rows)
+    return rows * facts.embedding_scale
 
 
 def target_ids(directory: Path, facts: Facts, offsets: torch.Tensor) -> torch.Tensor:

@@ -124,6 +124,7 @@ def test_gelu_of_the_table_is_rounded_to_float16_on_both_sides() -> None:
         ({"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input"),
         ({"use_double_wide_mlp": True, "num_kv_shared_layers": 1}, "use_double_wide_mlp"),
         ({"attention_bias": True}, "attention_bias"),
+        ({"is_causal": True}, "is_causal"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has to be full_attention everywhere"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_parameters.rope_type"),
         ({"rope_parameters": {**ROPE, "partial_rotary_factor": 1.5}}, "partial_rotary_factor has to be at most 1"),
