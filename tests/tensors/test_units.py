@@ -28,6 +28,8 @@ CASES: list[tuple[Source, GGMLType, Transform, int]] = [
     (source("F8_E4M3", (3000, 1024), "fp8"), GGMLType.Q8_0, "copy", 1024),
     (source("I8", (3000, 512), "fp4"), GGMLType.MXFP4, "copy", 1024),
     (source("I8", (3000, 512), "fp4"), GGMLType.Q4_K, "copy", 1024),
+    (source("U8", (3000, 512), "nvfp4"), GGMLType.NVFP4, "copy", 1024),
+    (source("U8", (3000, 512), "nvfp4"), GGMLType.BF16, "copy", 1024),
 ]
 
 
@@ -50,6 +52,28 @@ def test_units_follow_each_other_and_hold_whole_grains(
     assert set(done.values()) == {3000 * one.shape[-1]}
     sizes = [unit.nbytes for unit in units(job)][:-1]
     assert min(sizes[:1] + sizes[1:3]) >= 64 << 10  # smaller writes are slower
+
+
+def test_units_of_rows_taken_apart_are_whole_heads_and_few_of_them() -> None:
+    job = TensorJob("o", GGMLType.BF16, (1000, 3200), (source("BF16", (3200, 1000)),), "unpair", head_dim=64)
+    cut = list(units(job))
+    assert [unit.start for unit in cut] == [sum(each.count for each in cut[:index]) for index in range(len(cut))]
+    assert {unit.count % 64_000 for unit in cut} == {0}
+    assert {unit.count // 64_000 for unit in cut[:-1]} == {UNIT_BYTES // 128_000}
+    assert sum(unit.nbytes for unit in cut) == job.nbytes
+
+
+def test_units_go_round_a_row_that_is_replaced() -> None:
+    table, patch = source("BF16", (3000, 1000)), source("F32", (1000,)).values
+    job = TensorJob("o", GGMLType.F16, (1000, 3000), (table,), "patch_row", row=1234, patch=patch)
+    cut = list(units(job))
+    (new,) = (unit for unit in cut if unit.source == 1)
+    assert (new.start, new.count, new.offset, new.nbytes) == (0, 1000, 1234 * 2000, 2000)
+    rows = [
+        row for unit in cut if not unit.source for row in range(unit.start // 1000, (unit.start + unit.count) // 1000)
+    ]
+    assert rows == [row for row in range(3000) if row != 1234]
+    assert [unit.offset for unit in cut] == [sum(each.nbytes for each in cut[:index]) for index in range(len(cut))]
 
 
 def test_a_row_larger_than_a_unit_is_one() -> None:
