@@ -18,17 +18,21 @@ def windowed(v: Mapping[str, Any]) -> tuple[bool, ...]:
     ``use_swa`` (dflash_config) means all layers; ``use_sliding_window`` false means none, whatever
     ``layer_types`` says, as in transformers; without either the list decides.
     """
-    layers = range(v["n_layer"])
-    if v.get("sliding_window") is None or (v.get("use_sliding_window") is False and not v.get("use_swa")):
+    if "sliding_window" not in v:
         return ()
-    if v.get("use_swa"):
-        return tuple(True for _ in layers)
-    if "layer_types" in v:
-        pattern = tuple(kind == WINDOWED for kind in v["layer_types"][: len(layers)])
-    else:
-        first = v.get("max_window_layers", MAX_WINDOW_LAYERS) if v.get("use_sliding_window") else len(layers)
-        pattern = tuple(layer >= first for layer in layers)
+    pattern = (True,) * v["n_layer"] if v.get("use_swa") else _sliding(v)
     return pattern if any(pattern) else ()
+
+
+def _sliding(v: Mapping[str, Any]) -> tuple[bool, ...]:
+    """Per layer, whether it is of transformers' type for windows."""
+    layers = range(v["n_layer"])
+    if v.get("use_sliding_window") is False and not v.get("use_swa"):
+        return tuple(False for _ in layers)
+    if "layer_types" in v:
+        return tuple(kind == WINDOWED for kind in v["layer_types"][: len(layers)])
+    first = v.get("max_window_layers", MAX_WINDOW_LAYERS) if v.get("use_sliding_window") else len(layers)
+    return tuple(layer >= first for layer in layers)
 
 
 def judge(v: Mapping[str, Any]) -> list[Finding]:
@@ -43,10 +47,14 @@ def judge(v: Mapping[str, Any]) -> list[Finding]:
 def causal(v: Mapping[str, Any]) -> tuple[bool, tuple[bool, ...]]:
     """Whether the block's slots see only those before them, and per layer where layers differ.
 
+    A flag is for all layers. Without one those of the windowed type are causal, unless ``windows_causal`` is false
+    (vLLM's ``qwen3_dflash.py``, z-lab's and SpecForge's classes); windows by ``use_swa`` alone make none causal.
     llama.cpp knows one answer for all layers: that of most of them, both ways where they are as many.
     """
-    windows = windowed(v) or (False,) * v["n_layer"]
-    pattern = tuple(bool(v.get("causal")) or (bool(v.get("windows_causal")) and window) for window in windows)
+    flag = v.get("causal")
+    if flag is not None:
+        return bool(flag), ()
+    pattern = tuple(bool(v.get("windows_causal")) and sliding for sliding in _sliding(v))
     most = 2 * sum(pattern) > len(pattern)
     return most, () if len(set(pattern)) == 1 else pattern
 

@@ -14,7 +14,7 @@ YES, NO = True, False
 
 def values(n_layer: int = 3, **more: Any) -> dict[str, Any]:
     """As resolved where a config says nothing of windows."""
-    return {"n_layer": n_layer, "causal": False, "windows_causal": False, "use_swa": False, **more}
+    return {"n_layer": n_layer, "windows_causal": True, "use_swa": False, **more}
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,17 @@ def test_windowed(more: dict[str, Any], pattern: tuple[bool, ...]) -> None:
     [
         ([FULL] * 3, {}, False, ()),
         ([FULL] * 3, {"causal": True}, True, ()),
-        ([WINDOWED] * 3, {}, False, ()),
-        ([WINDOWED] * 3, {"windows_causal": True}, True, ()),
-        ([WINDOWED, FULL, WINDOWED], {"windows_causal": True}, True, (YES, NO, YES)),
-        ([FULL, FULL, WINDOWED], {"windows_causal": True}, False, (NO, NO, YES)),
-        ([WINDOWED, FULL], {"windows_causal": True}, False, (YES, NO)),
-        ([WINDOWED, FULL, FULL], {"windows_causal": True, "causal": True}, True, ()),
+        ([WINDOWED] * 3, {}, True, ()),
+        ([WINDOWED] * 3, {"causal": False}, False, ()),
+        ([WINDOWED] * 3, {"windows_causal": False}, False, ()),
+        ([WINDOWED] * 3, {"windows_causal": False, "causal": True}, True, ()),
+        ([WINDOWED] * 3, {"use_sliding_window": False}, False, ()),
+        ([WINDOWED] * 3, {"use_sliding_window": False, "use_swa": True}, True, ()),
+        ([FULL] * 3, {"use_swa": True}, False, ()),
+        ([WINDOWED, FULL, WINDOWED], {}, True, (YES, NO, YES)),
+        ([FULL, FULL, WINDOWED], {}, False, (NO, NO, YES)),
+        ([WINDOWED, FULL], {}, False, (YES, NO)),
+        ([WINDOWED, FULL, FULL], {"causal": True}, True, ()),
     ],
 )
 def test_causal(kinds: list[str], more: dict[str, Any], most: bool, pattern: tuple[bool, ...]) -> None:
@@ -59,7 +64,7 @@ def test_causal(kinds: list[str], more: dict[str, Any], most: bool, pattern: tup
 
 
 def test_fields_of_a_draft() -> None:
-    v = values(2, layer_types=[WINDOWED, FULL], sliding_window=4, windows_causal=True)
+    v = values(2, layer_types=[WINDOWED, FULL], sliding_window=4)
     assert attention.fields(v) == {
         "causal": False,
         "causal_pattern": (True, False),

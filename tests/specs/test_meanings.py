@@ -45,32 +45,32 @@ def scaled(kind: str, factor: float, **more: Any) -> dict[str, Any]:
         ({"dflash_query_causal": True}, CAUSAL),
         ({"is_causal": False, "dflash_config": {"causal": False}}, {}),
         (
-            {"layer_types": [FULL, WINDOWED, FULL], "sliding_window": 12, "use_sliding_window": ABSENT},
+            {
+                "layer_types": [FULL, WINDOWED, FULL],
+                "sliding_window": 12,
+                "sliding_window_non_causal": True,
+                "use_sliding_window": ABSENT,
+            },
             windows(12, False, True, False),
         ),
         (
-            {"layer_types": [WINDOWED] * 3, "sliding_window": 12, "use_sliding_window": True},
+            {"layer_types": [WINDOWED] * 3, "sliding_window": 12, "use_sliding_window": True, "is_causal": False},
             windows(12, True, True, True),
         ),
         # as transformers' Qwen3: the flag is above the list, and without a list the later layers are windowed
         ({"layer_types": [WINDOWED] * 3, "sliding_window": 12, "use_sliding_window": False}, {}),
         (
-            {"layer_types": ABSENT, "max_window_layers": 1, "sliding_window": 9, "use_sliding_window": True},
-            windows(9, False, True, True),
+            {"layer_types": ABSENT, "max_window_layers": 0, "sliding_window": 9, "use_sliding_window": True},
+            windows(9, True, True, True) | CAUSAL,
         ),
         ({"layer_types": ABSENT, "sliding_window": 9, "use_sliding_window": True}, {}),
         (
             {"dflash_config": {"swa_window_size": 12, "use_swa": True}, "use_sliding_window": ABSENT},
             windows(12, True, True, True),
         ),
-        # windowed layers alone see the block from one side
+        # windowed layers see the block from one side, unless something says otherwise
         (
-            {
-                "layer_types": [WINDOWED] * 3,
-                "sliding_window": 12,
-                "sliding_window_non_causal": False,
-                "use_sliding_window": True,
-            },
+            {"layer_types": [WINDOWED] * 3, "sliding_window": 12, "use_sliding_window": True},
             windows(12, True, True, True) | CAUSAL,
         ),
         ({"rope_parameters": {**THETA, "rope_type": "linear", "factor": 8.0}}, scaled("linear", 8.0)),
@@ -129,8 +129,7 @@ def test_keys_of_the_logits(config: dict[str, Any], keys: dict[str, Any], pair: 
 
 
 def test_layers_that_differ_in_causality_are_told(pair: Pair, convert: Convert) -> None:
-    kinds = {"layer_types": [WINDOWED, FULL, WINDOWED], "sliding_window": 12, "use_sliding_window": True}
-    pair.config({**kinds, "sliding_window_non_causal": False})
+    pair.config({"layer_types": [WINDOWED, FULL, WINDOWED], "sliding_window": 12, "use_sliding_window": True})
     metadata, warnings = planned(pair, convert)
     assert warnings == [("causal-mixed", "attention.causal")]
     assert metadata["dflash.attention.causal"] is True  # of most layers
