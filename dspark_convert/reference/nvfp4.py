@@ -37,7 +37,7 @@ def is_packed(views: Mapping[str, Any], name: str) -> bool:
 
 
 def unpack(views: Mapping[str, Any], name: str) -> torch.Tensor:
-    """[rows, columns] float32. Raises ValueError for scales of another shape or type."""
+    """[rows, columns] float64, which holds the products. Raises ValueError for scales of another shape or type."""
     packed, scales, whole = (views[f"{name}{end}"] for end in ("", SCALES, WHOLE))
     rows, half = packed.get_shape()
     if scales.get_shape() != [rows, 2 * half // BLOCK] or scales.get_dtype() != "F8_E4M3":
@@ -45,6 +45,6 @@ def unpack(views: Mapping[str, Any], name: str) -> torch.Tensor:
     if whole.get_dtype() != "F32" or whole.get_shape() not in ([], [1]):
         raise ValueError(f"{name}{WHOLE} has to be one number of type F32.")
     pairs = packed[...].int()
-    numbers = torch.tensor(NUMBERS)[torch.stack((pairs & 15, pairs >> 4), -1).flatten(1)]
-    unpacked: torch.Tensor = numbers * scales[...].float().repeat_interleave(BLOCK, 1) * whole[...].reshape(())
+    numbers = torch.tensor(NUMBERS, dtype=torch.float64)[torch.stack((pairs & 15, pairs >> 4), -1).flatten(1)]
+    unpacked: torch.Tensor = numbers * scales[...].double().repeat_interleave(BLOCK, 1) * whole[...].reshape(())
     return unpacked

@@ -115,7 +115,7 @@ def read_shapes(directory: Path) -> dict[str, Shape]:
 
 
 def read_tensors(directory: Path) -> dict[str, torch.Tensor]:
-    """Every tensor by its plain name, in the type of its file, mapped and not read; NVFP4 unpacked to float32."""
+    """Every tensor by its plain name, in the type of its file, mapped and not read; NVFP4 unpacked to float64."""
     views = _open(directory)
     tensors = {}
     for name in nvfp4.without_scales(views):
