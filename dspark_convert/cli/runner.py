@@ -17,6 +17,7 @@ import typer
 
 from dspark_convert import __version__
 from dspark_convert.cli.output import coloured, print_findings, print_json
+from dspark_convert.cli.plain_arguments import plain_arguments
 from dspark_convert.cli.text import abridged
 from dspark_convert.errors import DsparkError, EnvironmentFault, UsageError
 from dspark_convert.findings import Finding
@@ -146,8 +147,6 @@ def _invoke(command: Callable[..., Any], prog: str, args: list[str]) -> int:
 
 
 def _call(command: Callable[..., Any], prog: str, args: list[str]) -> int:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-
     @functools.wraps(command)
     def guarded(*positional: Any, **options: Any) -> Any:
         try:
@@ -155,9 +154,11 @@ def _call(command: Callable[..., Any], prog: str, args: list[str]) -> int:
         except BrokenPipeError as fault:
             raise ReaderGone from fault
 
-    app.command(context_settings={"help_option_names": ["-h", "--help"]})(guarded)
+    plain = plain_arguments(command, args)
     try:
-        result = typer.main.get_command(app).main(args, prog_name=prog, standalone_mode=False)
+        result = _typed(guarded, prog, args) if plain is None else guarded(**plain)
+    except typer.Exit as end:
+        return end.exit_code
     except typer.Abort:
         return EXIT_INTERRUPTED
     except Exception as fault:
@@ -168,6 +169,12 @@ def _call(command: Callable[..., Any], prog: str, args: list[str]) -> int:
         message = f"{format_message().rstrip('.')}; see {prog} --help."
         raise UsageError(message) from fault
     return result if isinstance(result, int) else 0
+
+
+def _typed(command: Callable[..., Any], prog: str, args: list[str]) -> Any:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(context_settings={"help_option_names": ["-h", "--help"]})(command)
+    return typer.main.get_command(app).main(args, prog_name=prog, standalone_mode=False)
 
 
 def _tell(fault: DsparkError, prog: str, args: list[str]) -> int:
