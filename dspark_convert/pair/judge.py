@@ -96,11 +96,14 @@ def judge_order(taps: Sequence[int], where: str, fix: str) -> list[Finding]:
 
 
 def judge_taps(draft: Draft, target: Target | None, trained_layers: int) -> list[Finding]:
-    """Taps against the target's layer count, from the target or else from the draft's own config."""
+    """Taps against the target's layer count, from the target or else from the draft's own config.
+
+    Whether what leaves the last layer is handed out depends on the target, so without one it may be.
+    """
     layers = target.n_layer if target is not None and target.n_layer is not None else trained_layers
     if not layers:
         return []
-    offered = offered_inputs(target.architecture if target is not None else draft.backbone, layers)
+    offered = range(layers + 1) if target is None else offered_inputs(target.architecture, layers)
     beyond = [tap for tap in draft.target_layers if tap not in offered]
     if not beyond:
         return []

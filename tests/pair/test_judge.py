@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dspark_convert.draft import Draft
+from dspark_convert.draft import Draft, Rope
 from dspark_convert.pair.judge import judge_pair, judge_taps
 from dspark_convert.plan import plan_for_directory
 from dspark_convert.source.provenance import Provenance
@@ -86,7 +87,9 @@ def test_taps(architecture: str, layers: int, taps: tuple[int, ...], good: bool,
 
 def test_taps_without_a_target_are_held_against_the_config(draft: Draft) -> None:
     beyond = replace(draft, target_layers=(1, 4))
-    assert [f.rule for f in judge_taps(beyond, None, 4)] == ["taps-out-of-range"]
+    assert [f.rule for f in judge_taps(beyond, None, 3)] == ["taps-out-of-range"]
+    # of some targets (MiMo's) what leaves the last layer may be tapped
+    assert judge_taps(beyond, None, 4) == []
     assert judge_taps(beyond, None, 5) == []
     assert judge_taps(beyond, None, 0) == []
     # a target that does not tell its layers leaves the config's word
@@ -112,6 +115,12 @@ def test_another_base_of_rotation_is_doubted(draft: Draft) -> None:
     """A draft rotates as its target does; an edited config would pass every other check."""
     assert rules(draft, replace(TARGET, rope_theta=draft.rope.freq_base)) == []
     assert rules(draft, replace(TARGET, rope_theta=1e6)) == [("warning", "target-rope-base")]
+
+
+@pytest.mark.parametrize("change", [{"sliding_window": 64}, {"rope": Rope("neox", 16, 1e4, {"type": "yarn"})}, None])
+def test_drafts_of_another_make_have_a_base_of_their_own(change: dict[str, Any] | None, draft: Draft) -> None:
+    target = replace(TARGET, rope_theta=1e6, architecture="qwen3" if change else "lfm2")
+    assert rules(replace(draft, **(change or {})), target) == [("info", "target-rope-base")]
 
 
 def test_cut_target_gguf_is_told(draft: Draft, pair: Pair) -> None:
