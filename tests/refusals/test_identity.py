@@ -53,7 +53,7 @@ CASES = [
         lambda pair: shutil.copytree(pair.draft, pair.target, dirs_exist_ok=True),
         says=("itself a draft (Qwen3DSparkModel)",),
     ),
-    Case("architecture of another family", config(architectures=["DSparkDraftModel"]), says=("DSparkDraftModel",)),
+    Case("architecture of another family", config(architectures=["OtherDSparkModel"]), says=("OtherDSparkModel",)),
     Case(
         "the class of a draft on the tensors of a model",
         lambda pair: shutil.copy(pair.target / "model.safetensors", pair.shard),
