@@ -21,6 +21,8 @@ makes a mainline file of it, where mainline can run such a draft at all. Each se
 Taps are what the runtime reads of the target. Mainline's numbers name layer *inputs*; where a layout names *outputs*,
 reading adds one and writing takes it off, once: outputs `[0, 2, 4] -> [1, 3, 5]` inputs.
 """
+#: what of layers beyond the plain ones a layout can hold, in words
+BEYOND = {"window": "windowed layers", "rotation": "partial or scaled rotation", "value_scale": "scaled values"}
 
 
 def page() -> str:
@@ -68,6 +70,9 @@ def _section(layout: Layout) -> Iterator[str]:
         yield f"Mainline cannot run it {_when(rule)}: {rule.reason}.\n"
     if layout.unwritten:
         yield f"It is not written: {layout.unwritten}.\n"
+    elif layout.expresses.holds:
+        held = ", ".join(BEYOND.get(feature, f"`{feature}`") for feature in layout.expresses.holds)
+        yield f"Beside plain layers it can be written with {held}.\n"
 
 
 def _keys(layout: Layout) -> Iterator[str]:

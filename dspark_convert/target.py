@@ -30,6 +30,8 @@ class Target:
     embeddings; ``embeddings_type`` and ``head_type``: how a GGUF stores them, or how a checkpoint
     says that it is quantised; ``other_names``: that a GGUF gives itself and the model it was made from;
     ``limits``: sizes with which llama.cpp does not run it; ``label``: how the user named a model on the hub.
+    ``embedding_scale``: of its embeddings as they come out of the table; ``logit_scale``, then ``logit_softcap``:
+    of its logits.
     """
 
     path: Path
@@ -52,6 +54,9 @@ class Target:
     hyper_connections: int | None = None
     other_names: tuple[str, ...] = ()
     limits: tuple[Finding, ...] = ()
+    embedding_scale: float | None = None
+    logit_scale: float | None = None
+    logit_softcap: float | None = None
     label: str = ""
 
     @property
@@ -66,6 +71,11 @@ def _size(value: Any) -> int | None:
 
 def _number(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) and 0 < value < MAX_THETA else None
+
+
+def _embedding_scale(architecture: str, stated: Any, hidden: int | None) -> float | None:
+    """A Gemma multiplies by the root of its width, which its header does not say."""
+    return hidden**0.5 if architecture.startswith("gemma") and hidden else _number(stated)
 
 
 def _list(value: Any) -> Sequence[Any] | None:
@@ -89,12 +99,13 @@ def open_target_directory(root: Path) -> Target:
             "for (are the two directories swapped?)."
         )
     rope = config.get("rope_parameters") or config.get("rope_scaling")
+    kind, hidden = str(whole.get("model_type") or _model_type(architecture)), _size(config.get("hidden_size"))
     return Target(
         path=root,
         is_gguf=False,
-        architecture=str(whole.get("model_type") or _model_type(architecture)),
+        architecture=kind,
         provenance=provenance(root, whole),
-        hidden_size=_size(config.get("hidden_size")),
+        hidden_size=hidden,
         n_layer=_size(config.get("num_hidden_layers")),
         vocab_size=_size(config.get("vocab_size")),
         tied=config.get("tie_word_embeddings") is True,
@@ -106,6 +117,9 @@ def open_target_directory(root: Path) -> Target:
         head_type=_method(whole),
         rope_scaling=_scaling(rope),
         hyper_connections=_size(config.get("hc_mult")),
+        embedding_scale=_embedding_scale(kind, config.get("input_embedding_scale"), hidden),
+        logit_scale=_number(config.get("output_multiplier")) or _number(config.get("logit_scale")),
+        logit_softcap=_number(config.get("final_logit_softcapping")),
     )
 
 
@@ -154,6 +168,8 @@ def open_target_gguf(path: Path, sizes: Mapping[str, int] | None = None) -> Targ
         head = gguf.tensor("output.weight") or table
         names = ("general.name", "general.base_model.0.name", "general.base_model.0.repo_url")
         scaling = metadata.get(f"{architecture}.rope.scaling.type")
+        hidden = _size(metadata.get(f"{architecture}.embedding_length"))
+        scale = metadata.get(f"{architecture}.embedding_scale")
         return Target(
             path=path,
             is_gguf=True,
@@ -162,7 +178,7 @@ def open_target_gguf(path: Path, sizes: Mapping[str, int] | None = None) -> Targ
                 name=name if isinstance(name, str) and name else path.stem,
                 repo=url if isinstance(url, str) and is_repo(url) else None,
             ),
-            hidden_size=_size(metadata.get(f"{architecture}.embedding_length")),
+            hidden_size=hidden,
             n_layer=_size(metadata.get(f"{architecture}.block_count")),
             vocab_size=len(tokens) if tokens is not None else None,
             tied=not any(tensor.name == "output.weight" for tensor in gguf.tensors),
@@ -178,4 +194,7 @@ def open_target_gguf(path: Path, sizes: Mapping[str, int] | None = None) -> Targ
             hyper_connections=_size(metadata.get(f"{architecture}.hyper_connection.count")),
             other_names=tuple(name for key in names if isinstance(name := metadata.get(key), str)),
             limits=tuple(judge_limits(architecture, metadata)),
+            embedding_scale=_embedding_scale(architecture, scale, hidden),
+            logit_scale=_number(metadata.get(f"{architecture}.logit_scale")),
+            logit_softcap=_number(metadata.get(f"{architecture}.final_logit_softcapping")),
         )

@@ -127,6 +127,13 @@ def test_gguf_with_scalars_where_lists_belong(value: object, pair: Pair) -> None
     assert (target.vocab_size, target.mrope) == (None, False)
 
 
+def test_scales_of_embeddings_and_logits(tmp_path: Path) -> None:
+    muse = opened(tmp_path / "muse", {"hidden_size": 16, "output_multiplier": 0.25, "final_logit_softcapping": 20.0})
+    assert (muse.embedding_scale, muse.logit_scale, muse.logit_softcap) == (None, 0.25, 20.0)
+    gemma = opened(tmp_path / "gemma", {"model_type": "gemma4", "hidden_size": 16, "final_logit_softcapping": None})
+    assert (gemma.embedding_scale, gemma.logit_scale, gemma.logit_softcap) == (4.0, None, None)
+
+
 def test_base_of_rotation_in_every_spelling(pair: Pair, tmp_path: Path) -> None:
     assert open_target_gguf(pair.gguf).rope_theta == open_target_directory(pair.target).rope_theta == 10_000
     assert opened(tmp_path / "old", {"rope_theta": 5e5, "rope_scaling": None}).rope_theta == 5e5

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from dspark_convert.cli.layers import attention, parts, rotation, scales
 from dspark_convert.cli.stages import stage_fields
 from dspark_convert.cli.text import human_bytes, safe
 from dspark_convert.draft import Draft
@@ -30,6 +31,9 @@ PORTED_AWAY = {
     "vocabulary-lists",
     "vocabulary-missing",
 }
+
+#: the selector of a DFlash2 draft
+SELECTOR = ("selector_predecessor.weight", "selector_successor.weight", "selector_hidden.weight")
 
 #: stands for the target's file where none was given
 MODEL = "TARGET.gguf"
@@ -54,8 +58,9 @@ def meaning_fields(inspection: Inspection) -> list[tuple[str, str]]:
         ("vocabulary", _vocabulary(draft, metadata)),
         ("network", _network(draft)),
         *(stage_fields(draft, draft.deepseek4) if draft.deepseek4 else ()),
-        ("attention", _attention(draft)),
-        ("RoPE", _rope(draft)),
+        ("attention", attention(draft)),
+        ("RoPE", rotation(draft)),
+        *scales(draft),
     ]
     if inspection.kind == "checkpoint" and not inspection.tensors:
         return fields  # errors leave nothing of it planned
@@ -131,12 +136,17 @@ def mainline(dialect: str) -> bool:
 
 
 def _runs_on(inspection: Inspection, draft: Draft) -> list[tuple[str, str]]:
-    """Stages, DFlash2 and what is in neither table came later, with which build is not known."""
+    """Stages, DFlash2 and what only some layers have came later, with which build is not known."""
     if not mainline(inspection.dialect):
         return [("runs on", layout_named(inspection.dialect).runs_on)]
     build = BUILDS.get((draft.has_token_embd, draft.has_output))
-    plain = draft.deepseek4 is None and draft.kind != "dflash2"
+    plain = draft.deepseek4 is None and draft.kind != "dflash2" and not _is_special(draft)
     return [("runs on", build)] if build and plain and not inspection.errors else []
+
+
+def _is_special(draft: Draft) -> bool:
+    special = (draft.has_sinks, draft.shared_kv, draft.causal, draft.value_scale, draft.embedding_scale)
+    return any(special) or draft.draft_vocab_size != draft.vocab_size
 
 
 def _block(draft: Draft) -> str:
@@ -152,9 +162,10 @@ def _mask(draft: Draft, metadata: Any) -> str:
 
 
 def _heads(inspection: Inspection, draft: Draft) -> list[tuple[str, str]]:
-    if draft.kind == "dflash2":
-        rank, kept = (inspection.metadata.get(f"dflash.selector_{key}", "?") for key in ("rank", "top_k"))
-        return [("selector", f"rank {rank}, the best {kept} tokens{_types(inspection, ('selector_hidden.weight',))}")]
+    if draft.dflash2 is not None:
+        return parts(draft.dflash2, _types(inspection, SELECTOR))
+    if draft.kind == "dflash":
+        return [("heads", "none of its own: the tokens of a block are drafted independently")]
     return [("Markov head", _markov(inspection, draft)), ("confidence head", _confidence(inspection, draft))]
 
 
@@ -192,34 +203,12 @@ def _network(draft: Draft) -> str:
     backbone = "" if draft.backbone == "unknown" else f"{draft.backbone}, "
     layers = "stages" if draft.deepseek4 else "layers"
     width = "experts of" if draft.deepseek4 else "FFN"
+    gelu = " with GELU" if draft.hidden_act == "gelu" else ""
+    keys = ", keys serve as values" if draft.shared_kv else ""
     return (
         f"{backbone}{draft.n_layer} {layers} of {draft.hidden_size}, {draft.n_head} heads of {draft.head_dim}"
-        f" over {draft.n_head_kv}, {width} {draft.intermediate_size}"
+        f" over {draft.n_head_kv}, {width} {draft.intermediate_size}{gelu}{keys}"
     )
-
-
-def _attention(draft: Draft) -> str:
-    text = f"{'causal' if draft.causal else 'both ways'} within the block, "
-    sinks = ", with sinks" if draft.has_sinks else ""
-    context = f"{draft.context_length:,}"
-    if not draft.sliding_window:
-        return f"{text}over the whole context of {context}{sinks}"
-    pattern = draft.sliding_window_pattern
-    layers = [str(i) for i, windowed in enumerate(pattern) if windowed]
-    where = f"layer{'s' * (len(layers) > 1)} {', '.join(layers)}" if layers else "no layer"
-    if all(pattern):  # or none is given
-        where = "all stages" if draft.deepseek4 else "all layers"
-    return f"{text}a window of {draft.sliding_window} in {where}{sinks}, context {context}"
-
-
-def _rope(draft: Draft) -> str:
-    rope = draft.rope
-    pairs = "NeoX pairs (i, i + n/2)" if rope.style == "neox" else "neighbouring pairs (2i, 2i + 1)"
-    last = "the last " if draft.deepseek4 else ""
-    text = f"{pairs}, {last}{rope.dimension_count} of {draft.head_dim} dimensions, base {rope.freq_base:,.10g}"
-    if rope.scaling:
-        text += ", scaled: " + ", ".join(f"{key} {value_text(value)}" for key, value in rope.scaling.items())
-    return text
 
 
 def _shared(inspection: Inspection, draft: Draft) -> str:

@@ -29,6 +29,11 @@ TITLES = {
     "has_token_embd": "embeddings of its own",
     "has_output": "head of its own",
     "has_sinks": "attention sinks",
+    "causal_pattern": "causal layers",
+    "sliding_window_pattern": "windowed layers",
+    "hidden_act": "activation",
+    "logit_softcap": "cap of the logits",
+    "shared_kv": "keys serve as values",
     "rope.style": "RoPE style",
     "rope.dimension_count": "RoPE dimensions",
     "rope.freq_base": "RoPE base",
@@ -68,7 +73,7 @@ def _flat(draft: Draft) -> Iterator[tuple[str, Any]]:
         value = getattr(draft, each.name)
         if each.name == "origin":
             continue
-        if each.name in ("rope", "deepseek4") and value is not None:
+        if each.name in ("rope", "deepseek4", "dflash2") and value is not None:
             yield from ((f"{each.name}.{part}", inner) for part, inner in asdict(value).items())
         else:
             yield each.name, list(value) if isinstance(value, tuple) else value

@@ -63,6 +63,9 @@ def _reasons(layout: Layout, draft: Draft) -> Iterator[tuple[str, str]]:
         yield "target_layers", f"it takes at most {can.taps} target layers"
     if layout.taps == "outputs" and 0 in draft.target_layers:
         yield "target_layers", "it counts the outputs of layers, and the input of layer 0 is none"
+    for feature, where, what in _beyond(draft):
+        if feature not in can.holds and can.backbone != "stages":
+            yield where, f"it has no {what}"
     held = {
         "token_embd.weight": draft.has_token_embd,
         "output.weight": draft.has_output,
@@ -72,6 +75,22 @@ def _reasons(layout: Layout, draft: Draft) -> Iterator[tuple[str, str]]:
     for name, there in held.items():
         if there and dialect_name(layout.name, name, draft.n_layer) is None:
             yield name, f"it has no place for {name}"
+
+
+def _beyond(draft: Draft) -> Iterator[tuple[str, str, str]]:
+    """What a draft has that plain layers have not: feature, field, its name."""
+    if draft.deepseek4:
+        return
+    if draft.sliding_window is not None:
+        yield "window", "sliding_window", "windowed layers"
+    proportional = (draft.rope.scaling or {}).get("type") == "proportional"
+    if draft.rope.dimension_count != draft.head_dim or (draft.rope.scaling and not proportional):
+        yield "rotation", "rope", "partial or scaled rotation"
+    if draft.shared_kv or proportional or draft.hidden_act != "silu":
+        yield "gemma4", "backbone", "layers like Gemma4's"
+    for field in ("attention_scale", "value_scale", "embedding_scale", "logit_scale", "logit_softcap"):
+        if getattr(draft, field) is not None:
+            yield field, field, f"place for {field}"
 
 
 def in_dialect(dialect: str, draft: Draft, kvs: Iterable[KV]) -> list[KV]:

@@ -11,6 +11,7 @@ from dspark_convert.findings import Finding
 from dspark_convert.pair.judge import judge_pair, judge_tables, judge_taps
 from dspark_convert.pair.llama import BUILDS, offered_inputs, style_of
 from dspark_convert.pair.remarks import judge_remarks, scaling_of, sections_of
+from dspark_convert.pair.scales import logits_of
 from dspark_convert.pair.vocabulary import Tokenizer, judge_tokens, tokenizer_of
 from dspark_convert.target import Target
 from dspark_convert.tokenizer.vocabulary import TokenType
@@ -26,7 +27,7 @@ LIMITS = ("target-compression", "target-indexer")
 PAIR_RULES = frozenset(
     "target-hidden-size target-vocabulary target-table-rows target-layers target-rope-base target-damaged"
     " target-untappable target-not-deepseek4 target-hyper-connections target-transformed taps-out-of-range"
-    " shared-differs".split()
+    " shared-differs target-embedding-scale target-logits".split()
 ).union(LIMITS)
 
 
@@ -158,8 +159,13 @@ def _rows(
     embeddings = "its own" if draft.has_token_embd else "borrowed"
     shared = ("target-quantised", "shared-differs", "target-transformed")
     yield "embeddings", embeddings, _table(target.embeddings_type, target, tied), shared
+    if draft.embedding_scale or target.embedding_scale:
+        own_scale, their_scale = f"{draft.embedding_scale or 1:.6g}", f"{target.embedding_scale or 1:.6g}"
+        yield "embeddings times", own_scale, their_scale, ("target-embedding-scale",)
     head = "its own" if draft.has_output else "its embeddings" if draft.has_token_embd else "borrowed"
     yield "head", head, _table(target.head_type, target, tied), ("token-embd-alone", *shared)
+    if logits_of(draft) or logits_of(target):
+        yield "logits", logits_of(draft) or "as they are", logits_of(target) or "as they are", ("target-logits",)
     base = "?" if target.rope_theta is None else f"{target.rope_theta:,.10g}"
     yield "RoPE base", f"{draft.rope.freq_base:,.10g}", base, ("target-rope-base",)
     yield "RoPE style", draft.rope.style, style_of(target.architecture) or "?", ("target-rope-style",)

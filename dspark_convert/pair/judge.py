@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import isclose
 
 from dspark_convert.draft import Draft
-from dspark_convert.findings import Finding, error, warning
+from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.types import MAX_LAYERS
 from dspark_convert.pair.llama import is_tappable, offered_inputs, plain_name
 from dspark_convert.target import Target
@@ -37,7 +37,10 @@ def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Findin
         findings.append(error("target-layers", "num_target_layers", message, another))
     if target.rope_theta is not None and not isclose(target.rope_theta, draft.rope.freq_base, rel_tol=1e-6):
         message = f"the draft rotates with base {draft.rope.freq_base:g}, but {where} with {target.rope_theta:g}."
-        findings.append(warning("target-rope-base", "rope_theta", message, "see that the config was not edited"))
+        # Drafts of the target's own kind begin as its config; others choose their base.
+        alike = plain_name(target.architecture).startswith(draft.backbone) and not draft.sliding_window
+        tell = warning if alike and draft.rope.scaling is None else info
+        findings.append(tell("target-rope-base", "rope_theta", message, "see that the config was not edited"))
     for damage in target.damage:
         message = f"{where} is damaged: {damage.message}"
         findings.append(warning("target-damaged", where, message, "fetch it again before running it"))

@@ -9,6 +9,7 @@ from typing import Any
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.pair.llama import style_of
+from dspark_convert.pair.scales import judge_scales
 from dspark_convert.pair.vocabulary import Tokenizer
 from dspark_convert.target import Target
 from dspark_convert.tokenizer.vocabulary import TokenType
@@ -29,6 +30,7 @@ def judge_remarks(
         yield from _sections(draft, metadata, target)
     yield from _context(draft, target)
     yield from _borrowed(draft, target)
+    yield from judge_scales(draft, target)
     yield from _name(names, target)
 
 
@@ -92,10 +94,10 @@ def _context(draft: Draft, target: Target) -> Iterator[Finding]:
 
 
 def scaling_of(draft: Draft) -> str | None:
-    """The name of the scaling of a draft's rotation."""
+    """The name of the scaling of a draft's rotation; a proportional one (Gemma4) is no scaling to llama.cpp."""
     scaling = draft.rope.scaling or {}
     kind = scaling.get("type") or scaling.get("rope_type")
-    return None if kind in (None, "none", "default") else str(kind)
+    return None if kind in (None, "none", "default", "proportional") else str(kind)
 
 
 def _borrowed(draft: Draft, target: Target) -> Iterator[Finding]:

@@ -233,7 +233,7 @@ def test_words_for_other_drafts(tmp_path: Path) -> None:
     assert words["kind"] == "DSpark draft for Qwen/Qwen3-8B, layout dflash"
     assert words["block"] == "7 slots, 6 drafts a round, the first at the slot after the anchor"
     assert words["attention"] == "causal within the block, a window of 128 in layer 0, context 4,096"
-    assert words["RoPE"].endswith("base 1,000,000, scaled: type yarn, factor 16")
+    assert words["RoPE"].endswith("base 1,000,000, scaled YaRN 16 times")
     assert words["vocabulary"].startswith("80 tokens, of which it drafts 40, ")
     assert words["shared tensors"] == "embeddings are borrowed from the target, the head is its own (10.2 kB)"
     assert words["made from"] == "someone/tiny at abc, by dspark-convert 0.1.0"

@@ -150,6 +150,13 @@ REFUSED = [
     ("dflash-draft", {"causal": True}, "causal"),
     ("dflash-draft", {"target_layers": tuple(range(1, 10))}, "target_layers"),
     ("dflash-draft", {"target_layers": (0, 1)}, "target_layers"),
+    ("dspark-prism", {"sliding_window": 64, "sliding_window_pattern": (True, True)}, "sliding_window"),
+    ("dspark", {"value_scale": 0.6}, "value_scale"),
+    ("dspark", {"shared_kv": True}, "backbone"),
+    ("dspark", {"rope": Rope("neox", 16, 1e6, {"type": "proportional", "rotated": 4})}, "backbone"),
+    ("dflash-draft", {"hidden_act": "gelu"}, "backbone"),
+    ("dflash-draft", {"embedding_scale": 8.0}, "embedding_scale"),
+    ("dflash-draft", {"logit_softcap": 30.0}, "logit_softcap"),
     ("ds4", {"has_confidence_head": False}, "has_confidence_head"),
     ("ds4", {"has_output": True}, "output.weight"),
     ("ds4", {"deepseek4": None}, "backbone"),
@@ -163,6 +170,29 @@ def test_what_a_layout_cannot_hold_is_refused(tmp_path: Path, dialect: str, chan
     assert judge_dialect(dialect, draft) == []
     found = judge_dialect(dialect, replace(draft, **change))
     assert [(finding.rule, finding.severity, finding.where) for finding in found] == [("dialect", "error", where)]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "change"),
+    [
+        ("dflash-draft", {"sliding_window": 64, "sliding_window_pattern": (True, False)}),
+        ("dflash-draft", {"value_scale": 0.612, "rope": Rope("neox", 8, 1e6)}),
+        ("dspark", {"rope": Rope("neox", 16, 1e6, {"type": "yarn", "factor": 4.0})}),
+    ],
+)
+def test_what_its_engine_computes_is_written(tmp_path: Path, dialect: str, change: dict[str, Any]) -> None:
+    mainline = next(mainline for name, _, mainline in WRITTEN if name == dialect)
+    plain_draft = meaning(mainline(), tmp_path / "mainline.gguf")
+    draft = replace(plain_draft, **change)
+    assert judge_dialect(dialect, draft) == []
+    more = {kv.key for kv in keys_for(dialect, draft)} - {kv.key for kv in keys_for(dialect, plain_draft)}
+    expected = {kv.key for kv in runtime(draft, mrope=False)} - {kv.key for kv in runtime(plain_draft, mrope=False)}
+    assert more == {key.replace("dflash.", f"{dialect}.", 1) for key in expected}
+
+
+def test_scales_beside_matrices_have_no_place() -> None:
+    for dialect in ("dspark", "dflash-draft", "dspark-prism"):
+        assert dialect_name(dialect, "blk.0.attn_q.scale", 2) is None
 
 
 def test_stages_are_refused_where_there_are_none(tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ class Unportable:
 
 @dataclass(frozen=True)
 class Expresses:
-    """Which drafts can be written in a layout; ``taps`` is the most that it takes, ``keys`` all that it has."""
+    """Which drafts can be written in a layout; ``taps`` is the most that it takes, ``keys`` all that it has,
+    ``holds`` what of layers beyond the plain ones its engine computes ("window", "rotation")."""
 
     backbone: Literal["any", "layers", "stages"] = "any"
     markov: Literal["any", "required"] = "any"
@@ -63,6 +64,7 @@ class Expresses:
     causal: bool = True
     taps: int | None = None
     keys: tuple[str, ...] = ("*",)
+    holds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
