@@ -37,10 +37,12 @@ def survey_model(model: Path, sink: Sink, shared: SharedTensors) -> Survey | Non
 
     Raises as ``source.hub.survey_at`` does.
     """
+    hub_id = parse_hub_id(model)
+    if hub_id is None:
+        return None
     from dspark_convert.source.hub_repo import resolve
 
-    hub_id = parse_hub_id(model)
-    return None if hub_id is None else survey_repository(resolve(hub_id, sink.note), sink, shared)
+    return survey_repository(resolve(hub_id, sink.note), sink, shared)
 
 
 def survey_repository(repository: Repository, sink: Sink, shared: SharedTensors = "omit") -> Survey:
