@@ -2,10 +2,10 @@
 
 The target's features (its residual streams at the taps, side by side) go through a projection and an RMS norm.
 Every layer makes keys and values of the result with its own projections, norms and rotation, at the
-features' own positions. The block, an anchor token and mask tokens behind it, attends to those and, in
-both directions, to itself. A block's slot k is biased by the token before it: w2 · w1[previous] (the
-vanilla Markov head), and the confidence is sigmoid(proj · [state ; w1[previous]] + bias), or of the state
-alone: the final one, or DeepSeek-V4's before its norm.
+features' own positions. The block, an anchor token and mask tokens behind it, attends to those and to itself,
+in both directions or one, whole or in a window (``views``). A block's slot k is biased by the token before it:
+w2 · w1[previous] (the vanilla Markov head; DFlash drafts have none), and the confidence is
+sigmoid(proj · [state ; w1[previous]] + bias), or of the state alone: the final one, or DeepSeek-V4's before its norm.
 
 Shapes: n_past tokens before the block, taps, hidden, slots, vocab, rank.
 """

@@ -39,6 +39,7 @@ MEANINGS = {
     "muse": Meaning(1, WINDOWS, BOTH_WAYS, eps=1e-5),
     "mimo": Meaning(1, WINDOWS, BOTH_WAYS, dims=16, value_scale=0.612, eps=1e-5),
     "nemotron": Meaning(1, WINDOWS, CAUSAL),
+    "nemotron_inner": Meaning(1, WINDOWS, CAUSAL),
     "speculators_dspark_bonus": Meaning(1, WINDOWS, CAUSAL, from_anchor=True),
     "speculators_dspark_anchor": Meaning(0, WINDOWS, CAUSAL, from_anchor=True),
     "speculators_dflash": Meaning(1, MIXED, (True, False), from_anchor=True),
