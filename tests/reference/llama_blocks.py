@@ -1,6 +1,7 @@
 """Child process: the blocks that llama.cpp drafts behind prompts of several lengths.
 
 Arguments: target GGUF, draft GGUF, .npz to write, block size, mask token, lengths. A prompt's tokens are drawn.
+And words for a draft that is otherwise than DeepSpec's: "bonus", "causal", "unsure" (no confidence head), "dflash".
 """
 
 from __future__ import annotations
@@ -20,8 +21,16 @@ from dspark_convert.runtime.shape import DraftShape
 
 def main() -> None:
     target, draft, out = (Path(argument) for argument in sys.argv[1:4])
-    block_size, mask, *lengths = (int(argument) for argument in sys.argv[4:])
-    shape = DraftShape(block_size, True, mask, causal=False, has_confidence_head=True)
+    block_size, mask, *lengths = (int(argument) for argument in sys.argv[4:] if argument.isdecimal())
+    words = {argument for argument in sys.argv[4:] if not argument.isdecimal()}
+    shape = DraftShape(
+        block_size,
+        reads_anchor="bonus" not in words,
+        mask_token_id=mask,
+        causal="causal" in words,
+        has_confidence_head="unsure" not in words,
+        kind="dflash" if "dflash" in words else "dspark",
+    )
     rng = np.random.default_rng(5)
     found: dict[str, Any] = {}
     with Session(Llama(find_library().path), target, draft, shape) as session:
@@ -38,7 +47,9 @@ def main() -> None:
             session.inject(features, 0)
             block = session.draft_block(tokens[-1], length)
             found |= {f"anchor{length}": tokens[-1], f"features{length}": features, f"drafts{length}": block.tokens}
-            found |= {f"logits{length}": block.logits, f"confidences{length}": block.confidences}
+            found[f"logits{length}"] = block.logits
+            if shape.has_confidence_head:
+                found[f"confidences{length}"] = block.confidences
     np.savez(out, **found)
 
 
