@@ -25,6 +25,7 @@ BITS = {
     "F8_E4M3": 8,
     "F8_E8M0": 8,
     "F4": 4,
+    "BOOL": 8,
 }
 
 #: as a value of ``Pair.config``: take the key away
