@@ -200,3 +200,13 @@ def test_all_forms_of_the_mask_s_row_are_one(tmp_path: Path) -> None:
     table[507] = torch.load(tmp_path / "mimo_bare" / "mask_embedding.pt").double()
     held = Reference.load(tmp_path / "mimo", embed=table, head=HEAD, own_mask_row=False)
     np.testing.assert_array_equal(block(held).logits, found[0].logits)
+
+
+def test_scales_and_cap_of_z_lab_s_class(tmp_path: Path) -> None:
+    """Nested before what is at the top, as its class looks them up."""
+    directory = make("zlab_dflash", tmp_path, **SIZES)
+    doubled = block(Reference.load(directory, embed=2 * EMBED, head=HEAD)).logits
+    nested = {"mask_token_id": 507, "target_layer_ids": [0, 1, 2], "input_embedding_scale": 2.0}
+    rewrite(directory, dflash_config=nested, input_embedding_scale=9, output_multiplier=3.0, final_logit_softcapping=4)
+    np.testing.assert_allclose(block(load(directory)).logits, 4 * np.tanh(3 * doubled / 4), atol=EXACT)
+    np.testing.assert_allclose(block(load(directory, plain_logits=True)).logits, doubled, atol=EXACT)
