@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests import stage_layout, test_published
+from tests import stage_layout, test_published, test_published_families
 from tests.check.places import ROOT, run_checks
 
 CHECKS = ROOT / "checks"
@@ -26,7 +26,9 @@ def lay_out(root: Path) -> tuple[Path, set[str]]:
         stage_layout.lay_out(root / "published" / name, name)
     for name in test_published.NAMES:
         test_published.lay_out(root / "published" / name, name)
-    return file, stages | set(test_published.NAMES)
+    for name in test_published_families.CONVERTED:
+        test_published_families.lay_out(root / "published" / name, name)
+    return file, stages | {*test_published.NAMES, *test_published_families.CONVERTED}
 
 
 def main() -> None:
