@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, info
@@ -78,8 +78,11 @@ def lay_out(
             " config.json are not of the same model."
         )
     slots: list[str | None] = [None] * vocab_size
-    for text, token_id in ids.items():
-        slots[token_id] = text
+    if list(ids.values()) == list(range(len(ids))):  # as the tokenizers library writes them
+        slots[: len(ids)] = ids
+    else:
+        for text, token_id in ids.items():
+            slots[token_id] = text
     if vocab_size - slots.count(None) != len(ids):
         _refuse_shared_id(ids, path)
     types = [int(TokenType.NORMAL)] * vocab_size
@@ -87,11 +90,11 @@ def lay_out(
         types[token_id] = int(kind)
     for token in added:
         slots[token.id], types[token.id] = _added_entry(token, spell)
-    empty = [i for i, text in enumerate(slots) if text is None]
+    empty = _empty(slots)
     for i in empty:
         slots[i], types[i] = f"[PAD{i}]", int(TokenType.UNUSED)
-    texts = [text for text in slots if text is not None]
-    _check_texts(texts, path)
+    texts = cast("list[str]", slots)
+    _check_texts(texts, {*empty, *(token.id for token in added)}, ids, path)
     if empty:
         findings.append(_padding(empty, highest, vocab_size))
     return Vocabulary(texts, types, ids, tuple(findings), frozenset(token.id for token in added))
@@ -129,6 +132,13 @@ def _refuse_shared_id(ids: Mapping[str, int], path: Path) -> NoReturn:
     raise AssertionError
 
 
+def _empty(slots: list[str | None]) -> list[int]:
+    empty: list[int] = []
+    for _ in range(slots.count(None)):
+        empty.append(slots.index(None, empty[-1] + 1 if empty else 0))
+    return empty
+
+
 def _added_entry(token: AddedToken, spell: Callable[[str], str]) -> tuple[str, int]:
     """Text and type of an added token, as llama.cpp looks for it in the text: after normalisation."""
     text = token.content if token.normalized else spell(token.content)
@@ -138,8 +148,10 @@ def _added_entry(token: AddedToken, spell: Callable[[str], str]) -> tuple[str, i
     return text.replace("\u2581", " "), int(TokenType.USER_DEFINED)
 
 
-def _check_texts(texts: list[str], path: Path) -> None:
-    if len(set(texts)) != len(texts):
+def _check_texts(texts: list[str], replaced: set[int], ids: Mapping[str, int], path: Path) -> None:
+    """Raise InputError if two are the same or one is no text; all but those ``replaced`` are keys of ``ids``."""
+    new = {texts[i]: i for i in replaced}
+    if len(new) != len(replaced) or any(ids.get(text, i) not in replaced for text, i in new.items()):
         first: dict[str, int] = {}
         for token_id, text in enumerate(texts):
             if text in first:

@@ -45,6 +45,9 @@ def test_as_the_tokenizers_library_lays_it_out(tmp_path: Path) -> None:
     [
         [["a", " "], ["b", "c"]],
         [["a b"], ["c", "d", "e"]],
+        [["ab"], ["c", "d", "e"]],
+        [["a" + " " * 8 + "b"], ["c", "d"]],
+        [["a"], ["c" + " " * 8, "d"]],
         [["a", "b"], ["c"]],
         [["a", "b"], ["c", "d", "e"]],
         [["a", "b"], ["c", "\u0020"]],
@@ -60,6 +63,11 @@ def test_as_the_tokenizers_library_lays_it_out(tmp_path: Path) -> None:
 def test_all_else_stays_as_it_stands(tmp_path: Path, merges: Any) -> None:
     assert read(tmp_path, json.dumps(document(merges), indent=2)) == document(merges)
     assert read(tmp_path, json.dumps(document(merges))) == document(merges)
+
+
+def test_a_space_may_be_spelled_out(tmp_path: Path) -> None:
+    data = json.dumps(document([["a", "b"], ["c", "?"]]), indent=2).replace("?", r"\u0020")
+    assert read(tmp_path, data) == document([["a", "b"], ["c", " "]])
 
 
 def test_merges_of_something_else_stay_there(tmp_path: Path) -> None:
