@@ -19,7 +19,8 @@ from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.foreign.jobs import jobs_in_dialect
 from dspark_convert.foreign.keys import in_dialect, judge_dialect
 from dspark_convert.ggufio.types import KV
-from dspark_convert.jobs import TensorJob
+from dspark_convert.jobs import Source, TensorJob
+from dspark_convert.mask_row import TABLES, find_tables, judge_mask_row, make_table_jobs
 from dspark_convert.options import Dialect, Options
 from dspark_convert.pair.judge import judge_pair, judge_taps
 from dspark_convert.shared import judge_shared
@@ -82,23 +83,28 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
         spec, values.known, flat, checkpoint.config, complete=checkpoint.complete, fetched=checkpoint.fetched
     )
     findings += [*values.findings, *problems]
-    mask = values.known.get("mask_token_id")
-    tied = checkpoint.config.get("tie_word_embeddings") is True
-    written, notes = _shared(
-        spec,
-        places,
-        flat,
-        target,
-        options,
-        mask_token_id=mask,
-        tied=tied,
-        complete=checkpoint.complete,
-        read=checkpoint.rows,
-    )
+    tables: dict[str, Source] = {}
+    if checkpoint.mask_embedding is None:
+        written, notes = _shared(
+            spec,
+            places,
+            flat,
+            target,
+            options,
+            mask_token_id=values.known.get("mask_token_id"),
+            tied=checkpoint.config.get("tie_word_embeddings") is True,
+            complete=checkpoint.complete,
+            read=checkpoint.rows,
+        )
+    else:
+        own = {place.gguf: place.read[0] for place in places if place.gguf in TABLES and place.read}
+        written = [place for place in places if place.gguf not in TABLES]
+        tables, notes = find_tables(own, values.known, target)
+        notes += judge_mask_row(checkpoint.mask_embedding, values.known)
     findings += notes
     tokenizer: tuple[KV, ...] = ()
     if draft is not None:
-        draft = _with_shared(draft, {place.gguf for place in written})
+        draft = _with_shared(draft, {place.gguf for place in written} | tables.keys())
         findings += judge_draft(draft, checkpoint.config) + _pair(draft, target, values.known)
         findings += judge_dialect(options.dialect, draft)
     if target is not None and "vocab_size" in values.known:
@@ -112,8 +118,12 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     plan = Plan(options.dialect, draft, "", (), (), tuple(findings))
     if draft is None or any(f.rule != "family-unsupported" for f in plan.errors):
         return plan
-    jobs = make_jobs(spec, values.known, written, flat, types)
-    made = [(place.rule.role, job) for place, job in zip(written, jobs, strict=False)]
+    made = make_jobs(spec, values.known, written, flat, types)
+    if checkpoint.mask_embedding is not None:
+        with_mask, told = make_table_jobs(checkpoint.mask_embedding, tables, types, draft.mask_token_id)
+        made = [*(("head", job) for job in with_mask), *made]
+        findings.append(told)
+    jobs = [job for _, job in made]
     main = main_type(made)
     kvs = metadata.metadata(draft, checkpoint.provenance, target, main, tokenizer)
     findings += judge_types(types, made)

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.findings import Finding, error, info
 from dspark_convert.ggufio.types import BLOCKS, GGMLType
+from dspark_convert.jobs import Source
 from dspark_convert.source.checkpoint import Rows, find_tensor
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes, read_rows
 from dspark_convert.target import Target
+
+if TYPE_CHECKING:
+    from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 
 #: rows of the shared tensors that are compared with the target's
 SAMPLED_ROWS = 64
@@ -93,12 +98,35 @@ def can_compare(ours: TensorRef, target: Target, *, head: bool) -> bool:
         return theirs is not None and theirs.shape == ours.shape and _comparable(ours.dtype, theirs.kind)
 
 
-@contextmanager
-def _of_directory(target: Target, head: bool) -> Iterator[_Table | None]:
+def find_table(target: Target, *, head: bool) -> Source | None:
+    """The target's embeddings, or (``head``) its head; None where they lie not at hand or cannot be read."""
+    from dspark_convert.ggufio.reader import open_gguf
+    from dspark_convert.tensors.casts import SOURCE_DTYPES
+
+    if not target.is_gguf:
+        ref = _find_ref(target, head)
+        return Source(ref) if ref is not None and ref.dtype in SOURCE_DTYPES and len(ref.shape) == 2 else None
+    if target.transforms:
+        return None
+    with open_gguf(target.path) as file:
+        tensor = _tensor(file, target, head)
+        if tensor is None or not isinstance(tensor.type, GGMLType) or not file.holds(tensor):
+            return None
+        place = file.path_of(tensor), tensor.type.name, tensor.shape[::-1], tensor.offset, tensor.nbytes
+        ref = TensorRef(tensor.name, *place)
+        return Source(ref, "plain" if ref.dtype in SOURCE_DTYPES else "ggml")
+
+
+def _find_ref(target: Target, head: bool) -> TensorRef | None:
     names = ["model.embed_tokens.weight", "model.language_model.embed_tokens.weight", "embed.weight"]
     if head and not target.tied:
         names = ["lm_head.weight", "head.weight"]
-    ref = next((ref for name in names if (ref := find_tensor(target.path, name))), None)
+    return next((ref for name in names if (ref := find_tensor(target.path, name))), None)
+
+
+@contextmanager
+def _of_directory(target: Target, head: bool) -> Iterator[_Table | None]:
+    ref = _find_ref(target, head)
     yield _of_tensor(ref) if ref is not None and ref.shape[0] else None
 
 
@@ -110,8 +138,8 @@ def _of_gguf(target: Target, head: bool) -> Iterator[_Table | None]:
         yield None
         return
     with open_gguf(target.path) as file:
-        tensor = file.tensor("output.weight" if head and not target.tied else "token_embd.weight")
-        if tensor is None or not isinstance(tensor.type, GGMLType) or file.byte_order != "little":
+        tensor = _tensor(file, target, head)
+        if tensor is None or not isinstance(tensor.type, GGMLType):
             yield None
             return
         try:
@@ -124,6 +152,11 @@ def _of_gguf(target: Target, head: bool) -> Iterator[_Table | None]:
         shape = tuple(reversed(tensor.shape))
         yield _Table(tensor.name, tensor.type.name, shape, lambda row: bytes(data[row * size : (row + 1) * size]))
         data.release()
+
+
+def _tensor(file: GGUFFile, target: Target, head: bool) -> GGUFTensor | None:
+    tensor = file.tensor("output.weight" if head and not target.tied else "token_embd.weight")
+    return tensor if file.byte_order == "little" else None
 
 
 def _same(ours: _Table, theirs: _Table, row: int) -> bool:

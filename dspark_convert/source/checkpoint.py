@@ -13,6 +13,7 @@ from dspark_convert.errors import InputError, UsageError
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.source.hub_id import meant
 from dspark_convert.source.jsonfile import read_object
+from dspark_convert.source.mask_embedding import FILE_NAME, MaskEmbedding, read_mask_embedding
 from dspark_convert.source.provenance import Provenance, provenance
 from dspark_convert.source.safetensors_header import TensorRef, read_header, read_rows
 from dspark_convert.words import listed, shown
@@ -34,6 +35,7 @@ class Checkpoint:
     ``names`` are those of all tensors that the index lists (``indexed``), else of those found.
     ``fetched`` is False where the tensors' bytes are still on the hub: reading them raises InputError.
     ``rows`` reads some rows of a matrix, as ``read_rows`` does; None where they cannot be read.
+    ``mask_embedding``: the row of a table that lies beside the weights, if one does.
     """
 
     root: Path
@@ -45,6 +47,7 @@ class Checkpoint:
     indexed: bool
     fetched: bool = True
     rows: Rows | None = read_rows
+    mask_embedding: MaskEmbedding | None = None
 
     @property
     def complete(self) -> bool:
@@ -137,7 +140,20 @@ def open_checkpoint(root: Path, sizes: Mapping[str, int] | None = None, needs: N
     every = tuple(tensors if claimed is None else claimed)
     source = provenance(root, config)
     rows = None if sizes else read_rows
-    return Checkpoint(root, config, tensors, source, tuple(findings), every, claimed is not None, not sizes, rows)
+    mask = _mask_embedding(root, findings)
+    return Checkpoint(root, config, tensors, source, tuple(findings), every, claimed is not None, not sizes, rows, mask)
+
+
+def _mask_embedding(root: Path, findings: list[Finding]) -> MaskEmbedding | None:
+    path = root / FILE_NAME
+    if not path.exists():
+        return None
+    try:
+        return read_mask_embedding(path)
+    except InputError as fault:
+        message = str(fault).replace(str(path), FILE_NAME)
+        findings.append(error("mask-embedding", FILE_NAME, message, "fetch it again"))
+        return None
 
 
 def _weight_files(root: Path) -> tuple[list[Path], list[Path]]:

@@ -14,11 +14,12 @@ from dspark_convert.source.hub_cache import cache_fault, is_kept, repository, sa
 from dspark_convert.source.hub_http import read_range
 from dspark_convert.source.hub_repo import Repository
 from dspark_convert.source.jsonfile import MAX_JSON_BYTES, parse_object, read_object
+from dspark_convert.source.mask_embedding import FILE_NAME as MASK_EMBEDDING
 from dspark_convert.source.safetensors_header import MAX_HEADER_BYTES, TensorRef, read_header, starts_header
 from dspark_convert.words import listed
 
 #: what a conversion reads of a draft beside index and tensors
-MANIFEST = ("config.json", "README.md")
+MANIFEST = ("config.json", "README.md", MASK_EMBEDDING)
 #: what it reads of a target, as tokenizer/ does; with a folder of further templates
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 _TEMPLATE = re.compile(r"additional_chat_templates/[\w-]{1,100}\.jinja")

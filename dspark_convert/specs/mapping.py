@@ -14,7 +14,7 @@ from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.specs.computed import HOW
 from dspark_convert.specs.formula import evaluate
-from dspark_convert.specs.load import NameRule, Spec
+from dspark_convert.specs.load import NameRule, Role, Spec
 from dspark_convert.specs.missing import NAMED, Missing, name_some, tell_missing
 from dspark_convert.specs.places import Place, expand
 from dspark_convert.specs.policy import Types
@@ -212,15 +212,16 @@ def _all_zero(ref: TensorRef) -> bool:
 
 def make_jobs(
     spec: Spec, known: Mapping[str, Any], places: list[Place], flat: Mapping[str, TensorRef], types: Types
-) -> list[TensorJob]:
-    """The jobs of checked places and of what the spec adds, in the spec's order."""
-    jobs = []
+) -> list[tuple[Role, TensorJob]]:
+    """The jobs of checked places and of what the spec adds, in the spec's order, each with what it is for."""
+    jobs: list[tuple[Role, TensorJob]] = []
     for place in places:
         job = _job(place, known, types)
-        jobs.append(job)
+        jobs.append((place.rule.role, job))
         scale = place.read[0].tensor_scale
         if scale is not None and job.type is GGMLType.NVFP4:
-            jobs.append(TensorJob(f"{place.gguf.removesuffix('.weight')}.scale", GGMLType.F32, (1,), (Source(scale),)))
+            name = f"{place.gguf.removesuffix('.weight')}.scale"
+            jobs.append(("fixed", TensorJob(name, GGMLType.F32, (1,), (Source(scale),))))
     shapes = {name: ref.shape for name, ref in flat.items()}
 
     def shape(axes: tuple[str, ...]) -> tuple[int, ...]:
@@ -229,11 +230,12 @@ def make_jobs(
     for zeros in spec.zeros:
         if evaluate(zeros.when, known, shapes):
             size = shape(zeros.shape)
-            jobs.append(TensorJob(zeros.gguf, types.of("head", None, size), size, (), "zeros"))
+            jobs.append(("head", TensorJob(zeros.gguf, types.of("head", None, size), size, (), "zeros")))
     for rule in spec.computed:
         if evaluate(rule.when, known, shapes):
             data = HOW[rule.how](known)
-            jobs.append(TensorJob(rule.gguf, GGMLType.F32, shape(rule.shape), (), "literal", literal=data))
+            job = TensorJob(rule.gguf, GGMLType.F32, shape(rule.shape), (), "literal", literal=data)
+            jobs.append(("fixed", job))
     return jobs
 
 
