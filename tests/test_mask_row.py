@@ -17,6 +17,7 @@ from fixtures import families
 from fixtures.hf_pair import TinyPair
 from fixtures.target_gguf import write_target_gguf
 from tests.conftest import Convert, Ended
+from tests.hub_place import REPO, HubPlace, repository_of
 from tests.oracle import encode, read
 
 MASK = 507
@@ -199,3 +200,15 @@ def test_the_config_decides_which_token_it_is(tmp_path: Path, convert: Convert) 
 def test_the_early_layout_has_no_place_for_it(mimo: TinyPair, convert: Convert) -> None:
     found = refused(mimo, convert, "--target-model-dir", mimo.target_dir, "--dialect", "dspark")
     assert ("dialect", EMBED) in found
+
+
+def test_on_the_hub(mimo: TinyPair, hub: HubPlace, convert: Convert) -> None:
+    hub.server.files = repository_of(mimo.draft_dir)
+    target = ("--target-model-dir", mimo.target_dir, "--json")
+    planned = convert(REPO, *target, "--dry-run")
+    assert planned.code == 0, planned.told
+    assert written(convert(REPO, *target, "-o", "out.gguf"))[EMBED][0] == "BF16"
+    from_hub = Path("out.gguf").read_bytes()
+    local = convert(hub.snapshot, *target, "-o", "local.gguf")
+    assert planned.document["plan"] == local.document["plan"]
+    assert Path("local.gguf").read_bytes() == from_hub
