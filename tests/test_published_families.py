@@ -30,6 +30,8 @@ PUBLISHED = Path(__file__).parent.parent / "fixtures" / "published_families"
 NAMES = sorted(path.stem for path in PUBLISHED.glob("*.json"))
 #: read and shown, and never converted
 REFUSED = {"bonsai_27b_dspark", "laguna_s_2.1_dflash"}
+#: what llama.cpp leaves out
+WARNED = {"dspark_gemma4_12b_block7": {"logits-unscaled"}}
 CONVERTED = [name for name in NAMES if name not in REFUSED]
 
 
@@ -44,8 +46,8 @@ def spec_of(name: str) -> Spec:
 
 
 def offsets(count: int) -> bytes:
-    """A table d2t: the draft's token i is the target's 107 + 7 i."""
-    return struct.pack(f"<{count}q", *(107 + 6 * i for i in range(count)))
+    """A table d2t: what leads from the draft's tokens to the target's grows with every fourth of them."""
+    return struct.pack(f"<{count}q", *(107 + 5 * (i // 4) for i in range(count)))
 
 
 def lay_out(root: Path, name: str) -> Path:
@@ -128,7 +130,7 @@ def planned(name: str, root: Path, outtype: str) -> Plan:
 @pytest.mark.parametrize("name", CONVERTED)
 def test_plan_is_what_llama_cpp_reads(name: str, outtype: str, tmp_path: Path) -> None:
     plan = planned(name, tmp_path, outtype)
-    assert plan.errors == ()
+    assert {f.rule for f in plan.findings if f.severity != "info"} == WARNED.get(name, set())
     assert planned_tensors(plan) == tensors(name, outtype)
     kvs = {kv.key: entry(kv) for kv in plan.metadata}
     assert kvs == {**runtime_kvs(name, outtype), **own_kvs(name)}
