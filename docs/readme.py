@@ -1,5 +1,6 @@
 """Puts real output into README.md and the pages of docs/: a fenced block behind ``<!-- output: COMMAND -->`` holds what
-COMMAND printed, and the README's table between ``<!-- benchmarks -->`` marks what ``benchmarks/results.json`` says.
+COMMAND printed, and the README's tables between ``<!-- benchmarks -->`` and ``<!-- families -->`` marks what
+``benchmarks/results.json`` and ``tests/families/results.json`` say.
 
     python docs/readme.py        run every block of every page, and write the outputs anew
     python docs/readme.py DIR    make the directory DIR in which the pages' commands run, and stop there
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*) -->\n+)?^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 BENCHMARKS = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
+FAMILIES = re.compile(r"(<!-- families -->\n).*?(<!-- /families -->)", re.DOTALL)
 #: what ``_cut`` shows the beginning of: tables of everything, and times, which differ from run to run
 LONG = ("\nMetadata\n", "\nThis machine")
 PROGRAMS = Path(sys.executable).parent
@@ -103,7 +105,9 @@ def output(command: str, root: Path) -> str:
 
 
 def render(text: str, root: Path) -> str:
-    """``text`` with every output block and the table of benchmarks made anew; its other blocks are run in ``root``."""
+    """``text`` with every output block and both tables made anew; its other blocks are run in ``root``."""
+    from family_table import table
+
     from benchmarks.results import summary
 
     def anew(found: re.Match[str]) -> str:
@@ -116,7 +120,9 @@ def render(text: str, root: Path) -> str:
 
     text = BLOCK.sub(anew, text)
     measured = json.loads((ROOT / "benchmarks" / "results.json").read_text("utf-8"))
-    return BENCHMARKS.sub(lambda m: f"{m[1]}{summary(measured)}{m[2]}", text)
+    text = BENCHMARKS.sub(lambda m: f"{m[1]}{summary(measured)}{m[2]}", text)
+    proved = json.loads((ROOT / "tests" / "families" / "results.json").read_text("utf-8"))
+    return FAMILIES.sub(lambda m: f"{m[1]}{table(proved)}{m[2]}", text)
 
 
 def follow(block: Block, root: Path) -> None:

@@ -39,7 +39,7 @@ def check_anchor_rule(session: Session) -> None:
     DeepSeek-V4 stages, whose values rotate, so that no two slots are alike: libraries that know them read the key.
     """
     shape = session.shape
-    if shape.kind == "dflash" or shape.stages or shape.reads_anchor or shape.block_size < SLOTS:
+    if shape.kind != "dspark" or shape.stages or shape.reads_anchor or shape.block_size < SLOTS:
         return
     apart = sides = base = 0.0
     for token in range(1, session.draft.n_vocab, -(-session.draft.n_vocab // TRIES)):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from dspark_convert.ggufio.types import GGMLType
 
@@ -20,32 +21,39 @@ class Tolerance:
     """``logits``: largest difference over the logits' deviation; ``confidence``: largest difference, of 0…1.
 
     ``margin``: how far an expert that is taken may be behind one that is not, in deviations of all experts' scores:
-    nearer, rounding decides between them, see ``choices``.
+    nearer, rounding decides between them, see ``choices``. ``middle``: what half of the blocks may differ by, in
+    deviations of their own logits, where single ones may differ by more.
     """
 
     type_name: str
     logits: float
     confidence: float
     margin: float
+    middle: float = inf
 
 
 #: F32 has a round figure, ten times what was measured: mistakes make more. The others are three times
 #: the largest difference that was measured, rounded up
 EXACT = Tolerance("F32", 1e-4, 1e-5, 1e-4)
+#: the same with GELU out of ggml's table of F16 values: where an input lies in the middle of two of its steps, the two
+#: sides may take different ones, which moves a few blocks by up to 3e-4 and leaves most where they are
+TABLE = Tolerance("F32 with a table of GELU's values", 2e-3, 3e-4, 1e-4, middle=1e-4)
 TOLERANCES = {
     GGMLType.F32: EXACT,
     GGMLType.F16: Tolerance("F16", 1e-2, 2e-3, 1e-2),
     GGMLType.BF16: Tolerance("BF16", 9e-2, 1.2e-2, 3e-2),
     GGMLType.Q8_0: Tolerance("Q8_0", 0.3, 5e-2, 0.2),
-    GGMLType.MXFP4: Tolerance("MXFP4", 0.3, 5e-2, 0.2),  # rounds what it is multiplied with as Q8_0 does
+    # What these are multiplied with is rounded as with Q8_0.
+    GGMLType.MXFP4: Tolerance("MXFP4", 0.3, 5e-2, 0.2),
+    GGMLType.NVFP4: Tolerance("NVFP4", 0.3, 5e-2, 0.2),
 }
 #: all other types; the k-quants' partner, one scale for 256 activations, is the coarsest
 COARSEST = Tolerance("types below 8 bits", 0.5, 8e-2, 0.35)
 
 
-def tolerance_for(types: Iterable[GGMLType | int]) -> Tolerance:
-    """The tolerance of a network whose matrices have ``types``: that of the noisiest."""
-    found = [TOLERANCES.get(GGMLType(kind), COARSEST) for kind in types]
+def tolerance_for(types: Iterable[GGMLType | int], *, gelu: bool = False) -> Tolerance:
+    """The tolerance of a network whose matrices have ``types``: that of the noisiest; ``gelu``: it computes GELU."""
+    found = [TOLERANCES.get(GGMLType(kind), COARSEST) for kind in types] + [TABLE] * gelu
     return max(found, key=lambda tolerance: tolerance.logits, default=EXACT)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from dspark_convert.errors import InputError
 from dspark_convert.runtime.choices import Choices, add_up, fit_experts
 from dspark_convert.runtime.recording import Recording
+from dspark_convert.runtime.selected import Selected, compare_selected, fit_candidates, worst_selected
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class Comparison:
     """``blocks`` compared; ``confidence_max_abs`` is None if one side has no confidence.
 
     ``middle``: half of the blocks differ by no more, over their own deviation. ``choices`` of experts that the
-    reference took from llama.cpp; None without.
+    reference took from llama.cpp, ``selected`` of a selector; None without.
     """
 
     blocks: int
@@ -66,6 +67,7 @@ class Comparison:
     confidence_max_abs: float | None
     middle: float = 0.0
     choices: Choices | None = None
+    selected: Selected | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -106,6 +108,7 @@ class _Figures:
         self.tallies = [_Tally() for _ in range(proposals)]
         self.furthest: list[float] = []
         self.behind: list[NDArray[Any]] = []
+        self.selected: list[Selected] = []
         self.confidence: float | None = None
 
     def add(self, block: Block, recording: Recording, index: int, first: int) -> None:
@@ -115,11 +118,14 @@ class _Figures:
         if block.confidence is not None and recording.confidences.size:
             apart = _apart(recording.confidences[index], block.confidence[first:])
             self.confidence = max(self.confidence or 0.0, apart)
+        if (selected := compare_selected(block, recording, index)) is not None:
+            self.selected.append(selected)
 
     def comparison(self) -> Comparison:
         positions = tuple(tally.position(i) for i, tally in enumerate(self.tallies) if tally.blocks)
         middle = float(np.median(self.furthest)) if self.furthest else 0.0
-        return Comparison(len(self.furthest), positions, self.confidence, middle, add_up(self.behind))
+        worst = worst_selected(self.selected)
+        return Comparison(len(self.furthest), positions, self.confidence, middle, add_up(self.behind), worst)
 
 
 def compare_blocks(recordings: Iterable[Recording], references: Sequence[Reference]) -> list[Comparison]:
@@ -135,8 +141,9 @@ def compare_blocks(recordings: Iterable[Recording], references: Sequence[Referen
             features = recording.features(facts.taps, position)
             chosen = fit_slots(recording.slots[index].tolist(), facts.slots, facts.mask_token_id)
             anchor, experts = int(recording.anchors[index]), fit_experts(recording, index, facts)
+            candidates = fit_candidates(recording, index, facts)
             for number, (found, reference) in enumerate(zip(sums, references, strict=True)):
-                block = reference.block(features, anchor, chosen, None if number else experts)
+                block = reference.block(features, anchor, chosen, None if number else experts, candidates)
                 found.add(block, recording, index, facts.first_slot)
                 if not number and experts is not None and block.behind is not None:
                     found.behind.append(block.behind[:, : len(recording.slots[index])])

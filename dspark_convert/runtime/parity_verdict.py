@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from dspark_convert.document import plain
@@ -11,6 +12,7 @@ from dspark_convert.runtime.choices import Choices
 from dspark_convert.runtime.noise import Tolerance
 from dspark_convert.runtime.parity import Comparison, Feature
 from dspark_convert.runtime.report import Check
+from dspark_convert.runtime.selected import tell_selected, to_json
 from dspark_convert.runtime.suspects import Evidence, describe_taps, find_suspects
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class Parity:
             "middle": held.middle,
             "choices": asdict(held.choices) if held.choices else None,
             "choices_tolerance": self.tolerance.margin,
+            "selector": to_json(held.selected),
             "confidence_tolerance": self.tolerance.confidence,
             "features": [asdict(feature) for feature in self.features],
             "unrounded": self.unrounded.to_json() if self.unrounded else None,
@@ -124,19 +127,25 @@ def _judge_logits(parity: Parity, held: Comparison) -> Check:
     if not held.positions:
         return Check("parity", "fail", "no block was drafted, so nothing was compared; give other prompts")
     worst = max(position.relative for position in held.positions)
-    agree = worst <= tolerance.logits
+    agree = worst <= tolerance.logits and held.middle <= tolerance.middle
     found = "are the checkpoint's to within" if agree else "differ from the checkpoint's by up to"
     text = (
         f"{held.blocks} blocks {found} {worst:.2g} of the logits' deviation"
         f" ({tolerance.logits:.2g} is allowed for {tolerance.type_name})"
     )
-    if parity.facts.stages is not None:
+    if parity.facts.stages is not None or tolerance.middle < inf:
         text += f", half of them to within {held.middle:.2g}"
+    if tolerance.middle < inf:
+        text += f" ({tolerance.middle:.2g} is allowed)"
     if parity.unrounded:
         cost = max(position.relative for position in parity.unrounded.positions)
         text += f", {cost:.2g} from what it is without the file's rounding"
     if held.choices:
         text += f"; {_tell_choices(held.choices, tolerance.margin)}"
+    selected = held.selected
+    if selected:
+        text += f"; {tell_selected(selected, tolerance.logits)}"
+        agree = agree and max(selected.relative, selected.furthest) <= tolerance.logits
     if not agree or not _near(held.choices, tolerance.margin):
         return Check("parity", "fail", "; ".join([text, *parity.suspects[:1]]))
     if parity.drafts != proposals:

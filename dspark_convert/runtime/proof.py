@@ -15,13 +15,13 @@ from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.pair.llama import offered_inputs
 from dspark_convert.runtime.choices import UNREAD
+from dspark_convert.runtime.departures import as_llama_computes, departures, describe_departure
 from dspark_convert.runtime.parity import compare_blocks, compare_features
 from dspark_convert.runtime.recording import Recording, read_recording
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.rounding import dequantise
 from dspark_convert.runtime.stated import check_stated
 from dspark_convert.runtime.values import Values, compare_values
-from dspark_convert.runtime.window import window_note
 from dspark_convert.source.checkpoint import open_checkpoint
 from dspark_convert.source.classify import describe, is_full_model
 from dspark_convert.specs.load import flat_name
@@ -181,7 +181,7 @@ class Proof:
         features = compare_features(recordings, file_taps, self.facts.taps, self._target)
         parity = Parity(
             facts=self.facts,
-            tolerance=tolerance_for(self._values.multiplied),
+            tolerance=tolerance_for(self._values.multiplied, gelu=self.facts.gemma4 is not None),
             target_tolerance=target_tolerance(self._target_types),
             tokens=sum(len(recording.tokens) for recording in recordings),
             features=features,
@@ -203,11 +203,11 @@ class Proof:
     ) -> None:
         held, *unrounded = compare_blocks(self._with_progress(recordings, on_phase), self._references(draft))
         parity.held, parity.unrounded = held, unrounded[0] if unrounded else None
-        if stages := self.facts.stages:
-            if held.blocks and held.choices is None:
-                parity.notes.append(UNREAD)
-            own, by_definition = self._load_held(draft), partial(self._load_held, draft, window_by_distance=False)
-            parity.notes.append(window_note(recordings, stages.window, own, by_definition))
+        if self.facts.stages and held.blocks and held.choices is None:
+            parity.notes.append(UNREAD)
+        for departure in departures(self.facts, self._causal(draft)):
+            own, load = self._load_held(draft), partial(self._load_held, draft)
+            parity.notes.append(describe_departure(departure, recordings, own, load))
 
     def _references(self, draft: GGUFFile) -> list[Reference]:
         """The checkpoint as the file holds it, and as it is if that differs."""
@@ -218,7 +218,7 @@ class Proof:
         if values.rounded:
             embed = None if EMBED in self._tensors else values.embed
             head = None if HEAD in self._tensors else values.head
-            found.append(self._load(embed=embed, head=head))
+            found.append(self._load(draft, embed=embed, head=head))
         return found
 
     def _load_held(self, draft: GGUFFile, **options: Any) -> Reference:
@@ -229,12 +229,19 @@ class Proof:
         # Where rounding decides which experts are taken, it has to be the same on both sides.
         inputs = values.inputs if self.facts.stages else {}
         options |= {"weights": values.held, "roundings": inputs, "elsewhere": unkept}
-        return self._load(embed=values.embed, head=values.head, **options)
+        return self._load(draft, embed=values.embed, head=values.head, **options)
 
-    def _load(self, *, window_by_distance: bool = True, **options: Any) -> Reference:
+    def _load(self, draft: GGUFFile, **options: Any) -> Reference:
         from dspark_convert.reference.draft import Reference
 
-        return Reference.load(self._directory, float32_angles=True, window_by_distance=window_by_distance, **options)
+        as_llama = as_llama_computes(self.facts, self._causal(draft))
+        # A table of the file's has the mask token's own row, if the draft has one.
+        own_row = draft.tensor("token_embd.weight") is None
+        return Reference.load(self._directory, **{**as_llama, "own_mask_row": own_row, **options})
+
+    @staticmethod
+    def _causal(draft: GGUFFile) -> bool:
+        return draft.metadata.get("dflash.attention.causal") is True
 
     @staticmethod
     def _with_progress(recordings: Sequence[Recording], on_phase: Callable[[str], None]) -> Any:

@@ -34,6 +34,7 @@ class Recording:
     ``layers`` [L] for them. Round r drafted at ``positions`` [R] behind the token ``anchors`` [R]; ``slots``
     [R, S] are llama.cpp's best tokens, ``logits`` [R, D, vocabulary] and ``confidences`` [R, D] or [R, 0];
     ``experts`` [R, stages, S, used] those that it took, or [0] where there are none or it does not show them.
+    ``candidates`` [R, S, k] are a selector's and ``scores`` [R, S, k before, k] theirs, or [0].
     """
 
     tokens: IntArray
@@ -45,6 +46,8 @@ class Recording:
     logits: FloatArray
     confidences: FloatArray
     experts: IntArray
+    candidates: IntArray
+    scores: FloatArray
 
     def write(self, directory: Path, number: int) -> None:
         """Raises EnvironmentFault if the directory cannot take it."""
@@ -81,6 +84,8 @@ def make_recording(session: Any, run: Any, prompt: list[int]) -> Recording:
     blocks = [entry.block for entry in rounds]
     empty = np.empty(0, np.float32)
     experts = [block.experts for block in blocks if block.experts is not None]
+    lattices = np.array([block.lattice for block in blocks if block.lattice is not None], np.float32)
+    k = session.shape.selector_top_k
     return Recording(
         tokens=np.array([*prompt, *run.tokens][: len(inputs)]),
         layers=np.array(session.watched),
@@ -91,4 +96,6 @@ def make_recording(session: Any, run: Any, prompt: list[int]) -> Recording:
         logits=np.array([block.logits for block in blocks], np.float32),
         confidences=np.array([empty if block.confidences is None else block.confidences for block in blocks]),
         experts=np.array(experts if len(experts) == len(blocks) else [], np.int64),
+        candidates=lattices[..., :k].astype(np.int64),
+        scores=lattices[..., k:].reshape(*lattices.shape[:-1], k, k) if k else lattices,
     )

@@ -28,7 +28,8 @@ class Block:
     ``tokens`` [drafts] are proposed: each slot's best, or what a selector chose; ``logits`` [drafts, vocabulary]
     with the Markov bias, float32; ``confidences`` [drafts] in 0…1, or None without a confidence head; ``slots``
     [block_size] are the best tokens of all slots, also of one that proposes nothing; ``experts`` [stages,
-    block_size, used], or None where they were not looked at or there are none.
+    block_size, used], or None where they were not looked at or there are none; ``lattice`` [block_size, k + k²] of
+    a selector (``best_path``), or None.
     """
 
     tokens: list[int]
@@ -36,6 +37,7 @@ class Block:
     confidences: FloatArray | None
     slots: list[int]
     experts: NDArray[np.int64] | None = None
+    lattice: FloatArray | None = None
 
 
 def best_path(lattice: FloatArray, top_k: int) -> list[int]:
@@ -175,10 +177,10 @@ class Session:
         logits = self.draft.decode_tokens(tokens, position, [True] * count)
         experts = seen.end() if seen else None
         confidences = None
-        selected: list[int] = []
-        if shape.selector_top_k:
+        lattice = None
+        if k := shape.selector_top_k:
             pointer = self.llama.llama_get_embeddings_nextn(self.draft.handle)
-            selected = best_path(rows(pointer, count, self.draft_n_embd), shape.selector_top_k)
+            lattice = rows(pointer, count, self.draft_n_embd)[:, : k + k**2]
         elif shape.has_confidence_head:
             pointer = self.llama.llama_get_embeddings_nextn(self.draft.handle)
             # llama.cpp repeats the confidence over a row as wide as a hidden state
@@ -191,7 +193,8 @@ class Session:
         slots = logits.argmax(axis=1).tolist()
         if confidences is not None:
             confidences = confidences[first:]
-        return Block(selected or slots[first:], logits[first:], confidences, slots, experts)
+        tokens = slots[first:] if lattice is None else best_path(lattice, shape.selector_top_k)
+        return Block(tokens, logits[first:], confidences, slots, experts, lattice)
 
     def decode_target(self, tokens: Sequence[int], position: int, last_only: bool = False) -> FloatArray:
         """Decode ``tokens`` on the target, at most n_batch of them: logits [tokens or 1, vocabulary]."""

@@ -53,6 +53,8 @@ def recording(logits: Any, taken: Any) -> Recording:
         logits=logits[None],
         confidences=np.zeros((1, 0), np.float32),
         experts=taken[None] if taken is not None else np.empty(0, np.int64),
+        candidates=np.empty(0, np.int64),
+        scores=np.empty(0, np.float32),
     )
 
 

@@ -35,7 +35,7 @@ class Known:
         self.logits, self.confidence = logits, confidence
         self.asked: list[tuple[Any, int, list[int]]] = []
 
-    def block(self, features: Any, anchor: int, chosen: list[int], _experts: Any) -> Block:
+    def block(self, features: Any, anchor: int, chosen: list[int], *_given: Any) -> Block:
         self.asked.append((features, anchor, chosen))
         return Block(self.logits, self.confidence)
 
@@ -52,6 +52,8 @@ def recording(rng: np.random.Generator, logits: Any, confidences: Any, slots: in
         logits=np.array(logits, np.float32),
         confidences=np.array(confidences, np.float32),
         experts=np.empty(0, np.int64),
+        candidates=np.empty(0, np.int64),
+        scores=np.empty(0, np.float32),
     )
 
 

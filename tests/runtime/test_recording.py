@@ -78,7 +78,7 @@ def test_slots_that_propose_nothing_are_recorded_too(random_pair: PairFiles, tmp
 
 def test_directory_that_takes_nothing(tmp_path: Path) -> None:
     empty: Any = np.empty(0)
-    recording = Recording(*[empty] * 9)
+    recording = Recording(*[empty] * 11)
     with pytest.raises(EnvironmentFault, match=r"none cannot take what is to be compared \(No such file.* TMPDIR"):
         recording.write(tmp_path / "none", 0)
 

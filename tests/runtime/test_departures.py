@@ -1,4 +1,4 @@
-"""What llama.cpp's way to count a window costs is measured where it matters, and said where it does not."""
+"""What llama.cpp computes otherwise than a draft is defined is told, and measured where it matters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dspark_convert.reference.draft import Reference
+from dspark_convert.runtime.departures import departures, describe_departure
 from dspark_convert.runtime.recording import Recording
-from dspark_convert.runtime.window import window_note
 from fixtures.deepseek4 import make_deepseek4
 
-WINDOW, SLOTS, HIDDEN, VOCAB = 8, 5, 192, 512
+SLOTS, HIDDEN, VOCAB = 5, 192, 512
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,19 @@ def recording(*positions: int) -> Recording:
         logits=np.zeros((rounds, SLOTS, VOCAB), np.float32),
         confidences=np.zeros((rounds, SLOTS), np.float32),
         experts=np.empty(0, np.int64),
+        candidates=np.empty(0, np.int64),
+        scores=np.empty(0, np.float32),
     )
 
 
 def note(checkpoint: Path, *positions: int) -> str:
+    return told(checkpoint, recording(*positions))
+
+
+def told(checkpoint: Path, run: Recording) -> str:
     own = Reference.load(checkpoint, window_by_distance=True)
-    return window_note([recording(*positions)], WINDOW, own, partial(Reference.load, checkpoint))
+    (departure,) = departures(own.facts, False)
+    return describe_departure(departure, [run], own, partial(Reference.load, checkpoint))
 
 
 def test_within_the_window_both_are_the_same(checkpoint: Path) -> None:
@@ -62,7 +69,6 @@ def test_a_few_blocks_tell(checkpoint: Path) -> None:
 def test_a_file_of_another_block_size(checkpoint: Path) -> None:
     short = recording(20)
     short = replace(short, slots=short.slots[:, :4], logits=short.logits[:, :4])
-    own = Reference.load(checkpoint, window_by_distance=True)
-    text = window_note([short], WINDOW, own, partial(Reference.load, checkpoint))
+    text = told(checkpoint, short)
     assert "1 block reaches beyond the window, and in 1 of them that moves the logits by " in text
     assert " to " not in text.split("moves the logits by ")[1]
