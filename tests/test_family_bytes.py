@@ -8,10 +8,12 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from safetensors.torch import load_file
+import torch
+from safetensors.torch import load_file, save_file
 
 from fixtures.dflash2 import make_dflash2_pair
 from fixtures.families import make_pair
+from fixtures.families.nvfp4 import pack
 from fixtures.gemma4 import make_gemma4_pair
 from fixtures.hf_pair import TinyPair
 from tests.conftest import Convert
@@ -83,3 +85,29 @@ def test_nvfp4_as_plain_numbers(tmp_path: Path, convert: Convert) -> None:
         kind, shape, data = got.tensors[gguf_name(FAMILIES[NEMOTRON], source)]
         assert (kind, shape) == ("F32", tuple(reversed(matrix.shape)))
         np.testing.assert_allclose(np.frombuffer(data, np.float32), matrix.numpy().ravel(), rtol=1e-6)
+
+
+def pack_anew(draft: Path, names: tuple[str, ...]) -> None:
+    """Matrices of the checkpoint as NVFP4, and what modelopt saves beside them for activations and cache."""
+    tensors = load_file(draft / "model.safetensors")
+    for name in names:
+        tensors |= pack(name, tensors.pop(f"{name}.weight").float())
+        tensors[f"{name}.input_scale"] = torch.tensor(0.25)
+    tensors["layers.0.self_attn.k_proj.k_scale"] = torch.tensor(0.5)
+    save_file(tensors, draft / "model.safetensors")
+
+
+def test_nvfp4_stays_where_llama_cpp_has_a_number_for_it(tmp_path: Path, convert: Convert) -> None:
+    pair = made("dflash2", tmp_path / "pair")
+    packed = ("fc", "layers.1.attention_conv.kernel_projection", "layers.1.self_attn.q_proj")
+    before = load_file(pair.draft_dir / "model.safetensors")["fc.weight"].shape
+    pack_anew(pair.draft_dir, packed)
+    got = written(pair, convert, "--outtype", "f16").tensors
+    kinds = {name: got[name][0] for name in ("fc.weight", "blk.1.attn_conv_proj.weight", "blk.1.attn_q.weight")}
+    assert kinds == {
+        "fc.weight": "NVFP4",
+        "blk.1.attn_conv_proj.weight": "F16",
+        "blk.1.attn_q.weight": "NVFP4",
+    }
+    assert got["fc.weight"][1] == tuple(reversed(before))
+    assert {name for name in got if name.endswith("scale")} == {"fc.scale", "blk.1.attn_q.scale"}

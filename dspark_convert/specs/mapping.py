@@ -24,7 +24,16 @@ from dspark_convert.words import shown
 #: dtypes that are numbers as they stand
 FLOAT_DTYPES = ("BF16", "F16", "F32", "F64")
 #: what llama.cpp multiplies without a scale beside it, so that NVFP4 cannot stay
-UNSCALED = ("token_embd.weight", "markov_w1.weight", "conf_proj.weight")
+UNSCALED = (
+    "token_embd.weight",
+    "markov_w1.weight",
+    "conf_proj.weight",
+    "selector_predecessor.weight",
+    "selector_successor.weight",
+    "selector_hidden.weight",
+    "blk.{layer}.attn_conv_proj.weight",
+    "blk.{layer}.ffn_conv_proj.weight",
+)
 #: dtypes of token ids
 ID_DTYPES = ("I64", "I32")
 #: a tensor is only searched for values if it is small
@@ -243,7 +252,7 @@ def _job(place: Place, known: Mapping[str, Any], types: Types) -> TensorJob:
     source = place.read[0]
     columns = place.columns or source.shape[-1]
     shape = (columns, *reversed(source.shape[:-1]), *([len(place.read)] if place.rule.stack else []))
-    kind = types.of(place.rule.role, source, shape, scaled=place.gguf not in UNSCALED)
+    kind = types.of(place.rule.role, source, shape, scaled=place.rule.gguf not in UNSCALED)
     job = TensorJob(place.gguf, kind, shape, place.read)
     if place.rule.offsets:
         return replace(job, transform="absolute_ids")
