@@ -1,0 +1,40 @@
+"""What is written of a checkpoint of any family is read back as what the checkpoint means, and is a good file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dspark_convert.diff.meaning import compare_meaning
+from dspark_convert.ggufio.dialects import read_draft
+from dspark_convert.ggufio.reader import open_gguf
+from dspark_convert.lint import lint
+from dspark_convert.plan import plan_for_directory
+from dspark_convert.target import open_target_directory
+from fixtures.families import NAMES
+from tests.conftest import Convert
+from tests.test_family_bytes import made
+
+#: what llama.cpp cannot run
+UNCONVERTED = {"bonsai", "laguna", "markov_gated", "markov_rnn", "ornith", "specforge_gated", "zlab_gpt_oss"}
+CONVERTED = [*sorted({*NAMES} - UNCONVERTED), "gemma4", "dflash2", "dflash2_muse"]
+
+#: findings that a good file of some families has
+TOLD = {"no-confidence-head", "own-tables", "causal-mixed", "logits-unscaled"}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_the_file_means_the_checkpoint(name: str, tmp_path: Path, convert: Convert) -> None:
+    pair = made(name, tmp_path / "pair")
+    plan = plan_for_directory(pair.draft_dir, open_target_directory(pair.target_dir))
+    assert plan.draft is not None
+    path = Path("dspark-x.gguf" if plan.draft.kind == "dspark" else "dflash-x.gguf")
+    ended = convert(pair.draft_dir, "--target-model-dir", pair.target_dir, "-o", path)
+    assert ended.code == 0, ended.told
+    with open_gguf(path) as gguf:
+        reading = read_draft(gguf)
+        found = lint(gguf, reading, deep=True)
+    assert reading.draft is not None, reading.findings
+    assert compare_meaning(plan.draft, reading.draft) == []
+    assert {finding.rule for finding in found} <= TOLD, found
