@@ -33,6 +33,8 @@ def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
     """
     declared = architectures(config)
     tensors = list(tensors)
+    if found := fitting(config, tensors):
+        return found[0]
     names = {flat_name(name) for name in tensors}
     known = sorted({a for spec in load_specs() if not spec.unsupported for a in spec.architectures})
     if not declared:
@@ -43,10 +45,7 @@ def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
     of_class = [spec for spec in load_specs() if any(a in spec.architectures for a in declared)]
     if not of_class:
         raise InputError(f"this is {describe(config, names)}; this version converts {', '.join(known)}.")
-    against = {spec.name: _against(spec, config, {spec.flat_name(name) for name in tensors}) for spec in of_class}
-    for spec in of_class:
-        if not against[spec.name]:
-            return spec
+    against = {spec.name: _against(spec, config, tensors) for spec in of_class}
     if len(of_class) == 1:
         raise InputError(
             f"config.json says {', '.join(declared)}, but the tensors are those of {describe(config, names)} "
@@ -58,8 +57,16 @@ def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
     )
 
 
-def _against(spec: Spec, config: Mapping[str, Any], names: Collection[str]) -> str:
+def fitting(config: Mapping[str, Any], tensors: Collection[str]) -> list[Spec]:
+    """Every spec that nothing speaks against. Families exclude each other, so there is one, or none."""
+    declared = architectures(config)
+    of_class = (spec for spec in load_specs() if any(a in spec.architectures for a in declared))
+    return [spec for spec in of_class if not _against(spec, config, tensors)]
+
+
+def _against(spec: Spec, config: Mapping[str, Any], tensors: Collection[str]) -> str:
     """What speaks against this spec; empty if nothing does."""
+    names = {spec.flat_name(name) for name in tensors}
     if not any(matching(names, pattern) for pattern in spec.required_tensors):
         return f"none of {', '.join(spec.required_tensors)} is there"
     if foreign := sorted(name for pattern in spec.foreign_tensors for name in matching(names, pattern)):
