@@ -167,8 +167,9 @@ def _kind(file: GGUFFile) -> Kind:
 
 
 def _block_size(keys: Keys, kind: Kind) -> int | None:
-    value: int | None = keys.number("block_size", ValueType.UINT32, required=kind == "dspark")
-    if value is None and kind != "dspark":
+    """The number that llama.cpp takes for a plain DFlash draft without one; it runs no other without."""
+    value: int | None = keys.number("block_size", ValueType.UINT32, required=kind != "dflash")
+    if value is None and kind == "dflash":
         message = f"the key is missing; llama.cpp takes {DEFAULT_BLOCK_SIZE}, which need not be what was trained."
         keys.findings.append(warning("key-default", f"{keys.prefix}.block_size", message, "convert the draft again"))
         return DEFAULT_BLOCK_SIZE

@@ -95,6 +95,8 @@ FAMILY_CASES: list[tuple[str, str, str, Change]] = [
     ("dspark", "nvfp4-scale", "warning", shape("fc.weight", "NVFP4", (3 * HIDDEN, HIDDEN))),
     ("dspark", "file-type", "warning", put(general__file_type=(U32, 39))),
     ("dflash2", "key-missing", "error", put(dflash__conv_kernel_size=None)),
+    ("dflash2", "key-missing", "error", put(dflash__block_size=None)),
+    ("dflash", "key-default", "warning", put(dflash__block_size=None, dspark__block_size=None)),
     ("dflash2", "selector-sizes", "error", put(dflash__selector_top_k=(U32, 8))),
     ("dflash2", "tensor-shape", "error", put(dflash__conv_group_size=(U32, 8))),
     ("dflash2", "tensor-shape", "error", put(dflash__selector_rank=(U32, 16))),

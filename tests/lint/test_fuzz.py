@@ -13,6 +13,7 @@ from dspark_convert.cli.describe import meaning_fields, next_step, value_text
 from dspark_convert.errors import DsparkError
 from dspark_convert.inspection import inspect_file
 from tests.draft_file import ARRAY, BOOL, F32, I32, STRING, TYPES, U32, DraftFile
+from tests.family_file import dflash2, gemma4, kimi, nemotron, speculators_dflash
 from tests.stage_file import StageFile
 
 VALUES = [
@@ -56,7 +57,9 @@ def spoil(file: DraftFile, rng: random.Random) -> None:
             del file.tensors[rng.choice(list(file.tensors))]
 
 
-@pytest.mark.parametrize("make", [DraftFile, StageFile])
+@pytest.mark.parametrize(
+    "make", [DraftFile, StageFile, speculators_dflash, nemotron, kimi, dflash2, gemma4], ids=lambda make: make.__name__
+)
 def test_spoilt_drafts(tmp_path: Path, make: Callable[[], DraftFile]) -> None:
     rng = random.Random(17)
     seen: set[str] = set()
