@@ -118,6 +118,19 @@ def test_nemotron_s_sinks_must_be_there_where_the_config_says_so(tmp_path: Path)
     assert made.errors == () and made.draft is not None and not made.draft.has_sinks
 
 
+@pytest.mark.parametrize("architecture", ["Qwen3DSparkModel", "DFlashDraftModel"])
+def test_nemotron_s_dflash_sibling_under_either_class(architecture: str, tmp_path: Path) -> None:
+    draft = make("nemotron", tmp_path)
+    tensors = load_file(draft / "model.safetensors")
+    save_file({n: t for n, t in tensors.items() if "markov" not in n}, draft / "model.safetensors")
+    change(draft, {"architectures": [architecture], "markov_rank": ABSENT, "markov_head_type": ABSENT})
+    made = plan_for_directory(draft)
+    assert made.errors == () and made.draft is not None
+    found = made.draft
+    assert (found.kind, found.sample_from_anchor, found.causal, found.has_sinks) == ("dflash", False, True, True)
+    assert [job.type.name for job in made.tensors if job.name == "blk.2.ffn_up.weight"] == ["NVFP4"]
+
+
 def gemma4(root: Path, **changes: Any) -> Plan:
     return plan_for_directory(make_gemma4_pair(root, **changes).draft_dir)
 
