@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from dspark_convert.reference.facts import Facts
 
 #: what a file may differ from an independent rounding to its type, where there is one
-SAME = {GGMLType.F32: 1e-6, GGMLType.F16: 1e-6, GGMLType.BF16: 1e-6, GGMLType.Q8_0: 1e-3, GGMLType.MXFP4: 0.0}
+SAME = {
+    **dict.fromkeys((GGMLType.F32, GGMLType.F16, GGMLType.BF16), 1e-6),
+    GGMLType.Q8_0: 1e-3,
+    **dict.fromkeys((GGMLType.MXFP4, GGMLType.NVFP4), 0.0),
+}
+
+#: tensors whose rows belong to the numbers of a head
+OF_HEADS = tuple(f"self_attn.{name}.weight" for name in ("q_proj", "k_proj", "q_norm", "k_norm"))
 
 #: what reading a tensor of a damaged or unknown kind raises
 UNREADABLE = (InputError, NotImplementedError, ValueError)
@@ -37,13 +44,17 @@ def explained(tensor: GGUFTensor) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """``label`` is how the tensor is called in messages, ``stored`` in the checkpoint; ``index`` in a stack."""
+    """``label`` is how the tensor is called in messages, ``stored`` in the checkpoint; ``index`` in a stack.
+
+    ``factor``: what llama.cpp multiplies it by.
+    """
 
     file: GGUFFile
     tensor: GGUFTensor
     index: int | None
     label: str
     stored: str
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -64,13 +75,13 @@ def compare_part(part: Part, tensors: Stored, facts: Facts, *, explain: bool) ->
     import torch
 
     name, label, stored, tensor = part.tensor.name, part.label, part.stored, part.tensor
-    exact = tensor.type == GGMLType.MXFP4 and stored in tensors and tensors.fours(stored) is not None
+    exact = stored in tensors and _is_kept(tensor, tensors, stored)
     try:
         if exact and _is_copied(part, tensors):
             return Compared()
         if exact and not explain:
             return Compared((f"{label} is not {stored} bit for bit",))
-        got = dequantise(part.file, tensor, part.index)
+        got = _times(dequantise(part.file, tensor, part.index), part.factor)
     except UNREADABLE as fault:
         return Compared((f"{label} ({tensor.type_name}) cannot be read: {fault}",))
     if stored not in tensors:
@@ -82,10 +93,11 @@ def compare_part(part: Part, tensors: Stored, facts: Facts, *, explain: bool) ->
     got = _aligned(got, want, name)
     if got.shape != want.shape:
         return Compared((f"{label} is {list(got.shape)}, but the checkpoint's {stored} {list(want.shape)}",))
-    held = want.float() if exact else _held(want, tensor)
+    got = in_stored_order(got, stored, facts)
+    held = want if exact else _held(want, tensor)
     limit = explained(tensor)
     apart = distance(got, want)
-    changed = held is not None and not torch.equal(held, want.float())
+    changed = held is not None and not exact and not torch.equal(held, want.float())
     off = distance(got, held) if held is not None and changed else apart
     problem = ""
     if held is not None and off > SAME[GGMLType(tensor.type)]:
@@ -105,6 +117,34 @@ def compare_part(part: Part, tensors: Stored, facts: Facts, *, explain: bool) ->
         problem = f"{label} is {stored} times {factor:.3g}, which rounding to {tensor.type_name} is not"
     result = got if held is None else held
     return Compared((problem,) if problem else (), apart, changed or held is None, result)
+
+
+def in_stored_order(got: torch.Tensor, stored: str, facts: Facts) -> torch.Tensor:
+    """``got`` with the numbers of each head as the checkpoint has them; it may pair neighbours, a file does not.
+
+    llama.cpp rotates numbers i and i + dims / 2 of a head, so those of a pair 2i and 2i + 1 stand there.
+    """
+    import torch
+
+    rotation = facts.rotation
+    if rotation is None or not rotation.neighbours or not stored.endswith(OF_HEADS):
+        return got
+    heads = got.reshape(-1, facts.head_dim, *got.shape[1:])
+    first, second = heads[:, : rotation.dims].chunk(2, 1)
+    turned = torch.stack((first, second), 2).flatten(1, 2)
+    return torch.cat((turned, heads[:, rotation.dims :]), 1).reshape(got.shape)
+
+
+def _is_kept(tensor: GGUFTensor, tensors: Stored, stored: str) -> bool:
+    """Whether the file's type holds the checkpoint's codes of four bits as they are."""
+    if tensor.type == GGMLType.NVFP4:
+        return tensors.is_nvfp4(stored)
+    return tensor.type == GGMLType.MXFP4 and tensors.fours(stored) is not None
+
+
+def _times(values: torch.Tensor, factor: float) -> torch.Tensor:
+    """In float64, which holds NVFP4's products exactly."""
+    return values if factor == 1 else values.double() * factor
 
 
 def _is_copied(part: Part, tensors: Stored) -> bool:

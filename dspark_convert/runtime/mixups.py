@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dspark_convert.runtime.distance import distance
 from dspark_convert.runtime.packing_mixups import other_scales, packings
-from dspark_convert.runtime.stored import Stored
+from dspark_convert.runtime.stored import FP4_BLOCK, Stored
 
 if TYPE_CHECKING:
     import torch
@@ -44,10 +44,11 @@ def find_mixup(got: torch.Tensor, own: str, tensors: Mapping[str, torch.Tensor],
     for name in stored:
         if name != own and stored.shape(name) == got.shape and _is(got, stored, name, limit):
             return f"it is {name}"
-    for phrase, candidate in chain(packings(want, own), _changed(want, own, facts)):
+    for phrase, candidate in chain(packings(want, stored.block(own)), _changed(want, own, facts)):
         if candidate.shape == got.shape and distance(got, candidate) <= limit:
             return phrase
-    if facts.stages is not None and other_scales(got, want, limit):
+    block = FP4_BLOCK if facts.stages is not None else stored.block(own)
+    if block and other_scales(got, want, limit, block):
         return "its numbers are right, and the scales that they share are not"
     factor = float((got.double() * want.double()).sum() / (want.double() ** 2).sum().clamp(min=1e-300))
     if factor and distance(got, factor * want) <= limit:
@@ -64,18 +65,20 @@ def _is(got: torch.Tensor, stored: Stored, name: str, limit: float) -> bool:
 
 def _changed(want: torch.Tensor, own: str, facts: Facts) -> Iterator[tuple[str, torch.Tensor]]:
     """The right tensor, wrong in each of the ways that a converter can mistake it."""
-    import torch
 
     if want.dim() == 2:
         yield "it is transposed", want.T
     if own.endswith(OF_HEADS):
-        rotated = facts.stages.rope_dims if facts.stages else facts.head_dim
-        still = torch.arange(facts.head_dim - rotated)
-        turned = torch.arange(facts.head_dim - rotated, facts.head_dim)
+        turned = _turned(facts)
         heads = want.reshape(-1, facts.head_dim, *want.shape[1:])
-        for style, order in (("NORM", turned.reshape(2, -1).T), ("NeoX", turned.reshape(-1, 2).T)):
-            permuted = heads[:, torch.cat((still, order.reshape(-1)))]
-            yield f"its heads are permuted as for {style} RoPE", permuted.reshape(want.shape)
+        apart, together = "its heads are permuted as for NeoX RoPE", "its heads are permuted as for NORM RoPE"
+        if facts.rotation and facts.rotation.neighbours:  # the file's were put back before
+            apart = "its heads are permuted twice"
+            together = "its heads stand as in the checkpoint, and not as llama.cpp rotates them"
+        for phrase, order in ((together, turned.reshape(2, -1).T), (apart, turned.reshape(-1, 2).T)):
+            permuted = heads.clone()
+            permuted[:, turned] = heads[:, order.reshape(-1)]
+            yield phrase, permuted.reshape(want.shape)
     taps = len(facts.taps)
     if own in OF_TAPS and 1 < taps <= MAX_TAPS:
         blocks = want.reshape(len(want), taps, -1)
@@ -88,10 +91,20 @@ def _changed(want: torch.Tensor, own: str, facts: Facts) -> Iterator[tuple[str, 
     yield "it is reversed", want.flip(0)
 
 
+def _turned(facts: Facts) -> torch.Tensor:
+    """Which numbers of a head turn: DeepSeek-V4's last, others' first."""
+    import torch
+
+    if facts.stages:
+        return torch.arange(facts.head_dim - facts.stages.rope_dims, facts.head_dim)
+    return torch.arange(facts.rotation.dims if facts.rotation else facts.head_dim)
+
+
 def _some_rows(got: torch.Tensor, want: torch.Tensor) -> str:
     """Where most rows are right."""
     if got.dim() < 2:
         return ""
+    got, want = got.flatten(0, -2), want.flatten(0, -2)
     sizes = want.double().norm(dim=1)
     far = ((got.double() - want.double()).norm(dim=1) > NEAR * sizes.clamp(min=float(sizes.mean()) / 100)).nonzero()
     if not 0 < len(far) < len(want) / 2:

@@ -73,6 +73,7 @@ def _read_checkpoint(directory: Path) -> tuple[Facts, dict[str, torch.Tensor]]:
     """Facts and tensors (mapped, not read) of a checkpoint; ValueError if the reference cannot compute it."""
     from dspark_convert.reference.draft import expected_shapes, tie
     from dspark_convert.reference.facts import read_facts
+    from dspark_convert.reference.tables import MASK_ROW, read_mask_row
     from dspark_convert.reference.weights import EMBED, HEAD, check_shapes, read_tensors
 
     facts = read_facts(directory)
@@ -84,6 +85,8 @@ def _read_checkpoint(directory: Path) -> tuple[Facts, dict[str, torch.Tensor]]:
     # Its tables may be left to the target.
     wanted = {name: shapes[name] for name in shapes if name in tensors or name not in (EMBED, HEAD)}
     check_shapes(directory, tensors, wanted)
+    if (row := read_mask_row(directory, facts)) is not None:
+        tensors[MASK_ROW] = row
     return facts, tensors
 
 

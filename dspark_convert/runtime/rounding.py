@@ -27,7 +27,8 @@ CASTS = {GGMLType.F32: "float32", GGMLType.F16: "float16", GGMLType.BF16: "bfloa
 INPUTS: dict[GGMLType, Rounding] = {
     GGMLType.F16: "f16",
     GGMLType.BF16: "bf16",
-    **dict.fromkeys((GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q5_0, GGMLType.IQ4_NL, GGMLType.MXFP4), "q8_0"),
+    **dict.fromkeys((GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q5_0, GGMLType.IQ4_NL), "q8_0"),
+    **dict.fromkeys((GGMLType.MXFP4, GGMLType.NVFP4), "q8_0"),
     **dict.fromkeys((GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K), "q8_k"),
 }
 

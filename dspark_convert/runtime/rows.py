@@ -18,7 +18,7 @@ CHUNK = 8192
 
 
 def wrong_row(got: torch.Tensor, want: torch.Tensor, explained: float) -> tuple[int, float] | None:
-    """The row of ``got`` [rows, columns] that is furthest from ``want``'s, and how far; None if all are near.
+    """The row of ``got`` [..., rows, columns] that is furthest from ``want``'s, and how far; None if all are near.
 
     Distances are as in ``distance``; ``explained`` is the distance of a whole tensor that its type explains.
     """
@@ -26,6 +26,7 @@ def wrong_row(got: torch.Tensor, want: torch.Tensor, explained: float) -> tuple[
 
     if want.dim() < 2:
         return None
+    got, want = got.flatten(0, -2), want.flatten(0, -2)
     parts = range(0, len(want), CHUNK)
     sizes = torch.cat([want[i : i + CHUNK].double().norm(dim=1) for i in parts])
     apart = torch.cat([(got[i : i + CHUNK].double() - want[i : i + CHUNK].double()).norm(dim=1) for i in parts])

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.runtime.report import Check
-from dspark_convert.runtime.stated_stages import PER_LAYER, STAGE_KEYS, UNREAD, Row, one_of_all, stage_rows
+from dspark_convert.runtime.stated_layers import Row, layer_keys, layer_rows, odd_lengths, one_meaning, single
+from dspark_convert.runtime.stated_stages import PER_LAYER, STAGE_KEYS, UNREAD, one_of_all, stage_rows
 
 if TYPE_CHECKING:
     from dspark_convert.reference.facts import Facts
@@ -24,8 +23,8 @@ COMMON = frozenset(
     " context_length embedding_length has_confidence_head hidden_activation rope.dimension_count"
     " rope.dimension_sections rope.freq_base rope.scaling.type sample_from_anchor target_layers vocab_size".split()
 )
-#: and those of a plain Qwen3 draft
-KNOWN = COMMON | {"feed_forward_length"}
+#: sizes that a file may also give layer by layer
+SIZES = frozenset(("attention.head_count", "attention.head_count_kv", "feed_forward_length"))
 
 #: our own keys, which repeat the runtime's -> the fact
 REPEATED = {
@@ -53,17 +52,15 @@ def check_stated(draft: GGUFFile, facts: Facts) -> Check:
 
 def _compare(file: GGUFFile, facts: Facts) -> Iterator[str]:
     """One sentence for each key that says something else than the checkpoint."""
-    rows = [*_common(facts), *(_layers(facts) if facts.stages is None else stage_rows(facts, facts.stages))]
-    if not facts.markov_rank and not facts.sample_from_anchor:
-        # without a Markov head llama.cpp reads from slot 1, whatever the flag says
-        rows = [row for row in rows if row[0] not in ("sample_from_anchor", "has_confidence_head")]
-    for name, absent, said in rows:
+    yield from _anchor(file, facts)
+    for name, absent, said in _rows(file, facts):
         key = f"dflash.{name}"
-        found = _plain(file.metadata.get(key, absent))
-        if name in PER_LAYER:
-            found = one_of_all(found, facts.n_layer)
+        stated = _plain(file.metadata.get(key, absent))
+        if name in PER_LAYER | SIZES:
+            stated = one_of_all(stated, facts.n_layer)
+        found = one_meaning(name, stated, absent)
         if found != said or isinstance(found, bool) != isinstance(said, bool):
-            yield f"{key} is {_show(found)}, but the checkpoint has {_show(said)}"
+            yield f"{key} is {_show(stated)}, but the checkpoint has {_show(said)}"
     mask = file.metadata.get("tokenizer.ggml.mask_token_id")
     if mask != facts.mask_token_id:
         yield f"tokenizer.ggml.mask_token_id is {_show(mask)}, but the checkpoint has {facts.mask_token_id}"
@@ -71,16 +68,46 @@ def _compare(file: GGUFFile, facts: Facts) -> Iterator[str]:
     count = len(tokens) if isinstance(tokens, Sequence) else 0
     if count != facts.vocab_size:
         yield f"tokenizer.ggml.tokens has {count:,} entries, but the checkpoint {facts.vocab_size:,}"
-    sections = _plain(file.metadata.get("dflash.rope.dimension_sections", []))
-    pairs = facts.head_dim // 2
-    one_axis = [0] * 4 if facts.stages else [pairs, 0, 0, 0]  # llama.cpp turns sections the NeoX way
-    if not (isinstance(sections, list) and (not any(sections) or sections == one_axis[: len(sections)])):
-        yield f"dflash.rope.dimension_sections is {sections}, but a draft rotates all {pairs} pairs as one"
-    known = KNOWN if facts.stages is None else COMMON | STAGE_KEYS
+    if facts.rotation and facts.rotation.yarn:
+        yield from odd_lengths(file, facts.rotation.yarn)
+    yield from _sections(file, facts)
+    known = COMMON | (layer_keys(facts) if facts.stages is None else STAGE_KEYS)
     for key in file.metadata:
         name = key.removeprefix("dflash.")
         if key != name and name not in known and not (facts.stages and name.startswith(UNREAD)):
             yield f"{key} is {_show(_plain(file.metadata[key]))}, but the checkpoint has nothing of the kind"
+
+
+def _rows(file: GGUFFile, facts: Facts) -> list[Row]:
+    rows = [*_common(facts), *(layer_rows(facts) if facts.stages is None else stage_rows(facts, facts.stages))]
+    left_out = set()
+    if not _has_markov(file):
+        # llama.cpp reads from slot 1 then, whatever the flag says, and has no confidence
+        left_out |= {"sample_from_anchor", "has_confidence_head"}
+    if len({view.causal for view in facts.views}) > 1:
+        left_out.add("attention.causal")  # one flag for all layers: either is wrong for some
+    return [row for row in rows if row[0] not in left_out]
+
+
+def _anchor(file: GGUFFile, facts: Facts) -> Iterator[str]:
+    if facts.sample_from_anchor and not _has_markov(file):
+        yield (
+            "the file has no Markov head, without which llama.cpp reads from the first mask on, but the checkpoint is"
+            " read from the anchor on"
+        )
+
+
+def _has_markov(file: GGUFFile) -> bool:
+    return file.tensor("markov_w1.weight") is not None
+
+
+def _sections(file: GGUFFile, facts: Facts) -> Iterator[str]:
+    """Sections of M-RoPE, which llama.cpp turns the NeoX way and without the divisors of ``rope_freqs.weight``."""
+    sections = _plain(file.metadata.get("dflash.rope.dimension_sections", []))
+    pairs = (facts.rotation.dims if facts.rotation else facts.head_dim) // 2
+    one_axis = [0] * 4 if facts.stages or facts.gemma4 else [pairs, 0, 0, 0]
+    if not (isinstance(sections, list) and (not any(sections) or sections == one_axis[: len(sections)])):
+        yield f"dflash.rope.dimension_sections is {sections}, but a draft rotates all {pairs} pairs as one"
 
 
 def _common(facts: Facts) -> list[Row]:
@@ -97,20 +124,9 @@ def _common(facts: Facts) -> list[Row]:
         ("attention.head_count_kv", facts.n_head, facts.n_head_kv),
         ("attention.key_length", facts.hidden_size // facts.n_head, facts.head_dim),
         ("attention.value_length", facts.hidden_size // facts.n_head, facts.head_dim),
-        ("attention.layer_norm_rms_epsilon", None, float(np.float32(facts.rms_norm_eps))),
-        ("rope.freq_base", 10000.0, float(np.float32(facts.rope_theta))),
-        ("hidden_activation", "silu", "silu"),
+        ("attention.layer_norm_rms_epsilon", None, single(facts.rms_norm_eps)),
+        ("rope.freq_base", 10000.0, single(facts.rope_theta)),
         ("vocab_size", facts.vocab_size, facts.vocab_size),
-    ]
-
-
-def _layers(facts: Facts) -> list[Row]:
-    """What layers like Qwen3's have."""
-    return [
-        ("feed_forward_length", None, facts.intermediate_size),
-        ("rope.dimension_count", facts.head_dim, facts.head_dim),
-        ("rope.scaling.type", "none", "none"),
-        ("attention.sliding_window", 0, 0),
     ]
 
 
@@ -121,10 +137,15 @@ def _compare_repeated(file: GGUFFile, facts: Facts) -> Iterator[str]:
             if key == "dspark.markov_rank" and not said:
                 continue  # the head of zeros of a draft that has none
             yield f"{key} is {_show(found)}, but the checkpoint has {_show(said)}"
-    right, pairs = ("neox", "NeoX pairs") if facts.stages is None else ("norm", "neighbouring pairs")
-    style = file.metadata.get("dspark.rope_style", right)
-    if style != right:
-        yield f"dspark.rope_style is {_show(style)}, but the checkpoint rotates {pairs}"
+    views, own = [view.causal for view in facts.views], facts.gemma4
+    right = {
+        "dspark.rope_style": "norm" if facts.stages else "neox",
+        "dspark.causal_pattern": views or [False] * facts.n_layer,
+        "dspark.rope_rotated": 2 * own.turning_pairs if own else facts.head_dim,
+    }
+    for key, said in right.items():
+        if (found := _plain(file.metadata.get(key, said))) != said:
+            yield f"{key} is {_show(found)}, but what the checkpoint needs is {_show(said)}"
 
 
 def _plain(value: Any) -> Any:

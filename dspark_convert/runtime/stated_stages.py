@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from dspark_convert.runtime.stated_layers import Row, single
 
 if TYPE_CHECKING:
     from dspark_convert.reference.deepseek4_facts import StageFacts
     from dspark_convert.reference.facts import Facts
-
-#: key without "dflash.", what an absent key means to llama.cpp, what the checkpoint says
-Row = tuple[str, Any, Any]
 
 #: keys that may give each layer a value of its own
 PER_LAYER = frozenset(
@@ -26,7 +23,7 @@ SQRT_SOFTPLUS = 4
 
 
 def stage_rows(facts: Facts, stages: StageFacts) -> list[Row]:
-    limit = _single(stages.swiglu_limit)
+    limit = single(stages.swiglu_limit)
     return [
         ("expert_feed_forward_length", None, facts.intermediate_size),
         ("expert_count", None, stages.n_expert),
@@ -34,7 +31,7 @@ def stage_rows(facts: Facts, stages: StageFacts) -> list[Row]:
         ("expert_shared_count", None, stages.n_expert_shared),
         ("expert_gating_func", None, SQRT_SOFTPLUS),
         ("expert_weights_norm", None, stages.expert_weights_norm),
-        ("expert_weights_scale", None, _single(stages.expert_weights_scale)),
+        ("expert_weights_scale", None, single(stages.expert_weights_scale)),
         ("swiglu_clamp_exp", None, limit),
         ("swiglu_clamp_shexp", limit, limit),
         ("attention.q_lora_rank", None, stages.q_lora_rank),
@@ -43,9 +40,10 @@ def stage_rows(facts: Facts, stages: StageFacts) -> list[Row]:
         ("attention.sliding_window", None, stages.window),
         ("attention.compress_ratios", 0, 0),
         ("rope.dimension_count", facts.head_dim, stages.rope_dims),
+        ("hidden_activation", "silu", "silu"),
         ("hyper_connection.count", None, stages.copies),
         ("hyper_connection.sinkhorn_iterations", None, stages.sinkhorn_iterations),
-        ("hyper_connection.epsilon", None, _single(stages.hyper_connection_eps)),
+        ("hyper_connection.epsilon", None, single(stages.hyper_connection_eps)),
     ]
 
 
@@ -61,7 +59,3 @@ def one_of_all(value: Any, layers: int) -> Any:
     """The value of a list that gives every layer the same one."""
     same = isinstance(value, list) and len(value) == layers and value.count(value[0]) == layers
     return value[0] if same else value
-
-
-def _single(value: float) -> float:
-    return float(np.float32(value))

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 #: numbers that an int8 of the checkpoint holds
 PAIR = 2
 
+#: numbers that share a scale: of a DeepSeek-V4 draft's FP4, of NVFP4
+FP4_BLOCK, NVFP4_BLOCK = 32, 16
+
 
 class Stored(Mapping[str, "torch.Tensor"]):
     """``tensors`` by their plain names, quantised ones with their scales (``x.scale`` of ``x.weight``) or not.
@@ -56,6 +59,18 @@ class Stored(Mapping[str, "torch.Tensor"]):
         if scales is None or tensor.is_floating_point():
             return None
         return tensor, scales
+
+    def block(self, name: str) -> int:
+        """How many numbers of its rows share a scale in the checkpoint; 0 if they are no codes of four bits."""
+        if self.fours(name):
+            return FP4_BLOCK
+        return NVFP4_BLOCK if self.is_nvfp4(name) else 0
+
+    def is_nvfp4(self, name: str) -> bool:
+        """Whether the checkpoint has it in NVFP4: ``reference.weights.read_tensors`` gives the products as float64."""
+        import torch
+
+        return self._tensors[name].dtype == torch.float64
 
     def _scales(self, name: str) -> torch.Tensor | None:
         if not self._tile or not name.endswith(".weight"):

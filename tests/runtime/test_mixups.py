@@ -14,7 +14,7 @@ import torch
 from dspark_convert.runtime.mixups import find_mixup
 
 HIDDEN, HEAD_DIM, TAPS, RANK = 64, 32, 3, 16
-FACTS: Any = SimpleNamespace(head_dim=HEAD_DIM, hidden_size=HIDDEN, taps=(1, 2, 3), stages=None)
+FACTS: Any = SimpleNamespace(head_dim=HEAD_DIM, hidden_size=HIDDEN, taps=(1, 2, 3), stages=None, rotation=None)
 
 Q, K, UP, FC = "layers.0.self_attn.q_proj.weight", "layers.1.self_attn.k_proj.weight", "mlp.up", "fc.weight"
 NORM, CONFIDENCE = "layers.0.self_attn.q_norm.weight", "confidence_head.proj.weight"

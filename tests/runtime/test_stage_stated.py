@@ -119,11 +119,11 @@ def test_harmless_spellings(pair: StagePair, kv: dict[str, Any]) -> None:
 
 def test_rotation_of_another_style(pair: StagePair) -> None:
     found = check(pair, dspark__rope_style=("STRING", "neox"))
-    assert found.detail == "dspark.rope_style is neox, but the checkpoint rotates neighbouring pairs"
+    assert found.detail == "dspark.rope_style is neox, but what the checkpoint needs is norm"
 
 
 def test_every_row_has_a_known_key(pair: StagePair) -> None:
     facts = read_facts(pair.directory)
     assert facts.stages is not None
     names = {name for name, _, _ in stage_rows(facts, facts.stages)}
-    assert names - {"attention.sliding_window", "rope.dimension_count"} == STAGE_KEYS
+    assert names - {"attention.sliding_window", "rope.dimension_count", "hidden_activation"} == STAGE_KEYS

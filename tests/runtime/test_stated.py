@@ -65,8 +65,14 @@ def test_right_file(random_pair: PairFiles) -> None:
         ("rope.scaling.factor", ("FLOAT32", 4.0), "is 4, but the checkpoint has nothing of the kind"),
         ("attention.sliding_window", ("UINT32", 128), "is 128, but the checkpoint has 0"),
         ("rope.dimension_sections", ("ARRAY[INT32]", [8, 8, 0, 0]), "is [8, 8, 0, 0]"),
-        ("embedding_scale", ("FLOAT32", 2.0), "is 2, but the checkpoint has nothing of the kind"),
-        ("logit_scale", ("FLOAT32", 2.0), "is 2, but the checkpoint has nothing of the kind"),
+        ("embedding_scale", ("FLOAT32", 2.0), "is 2, but the checkpoint has 1"),
+        ("attention.scale", ("FLOAT32", 1.0), "is 1, but the checkpoint has 0.176776692"),
+        ("attention.value_scale", ("FLOAT32", 0.5), "is 0.5, but the checkpoint has 1"),
+        ("logit_scale", ("FLOAT32", 2.0), "is 2, but the checkpoint has 1"),
+        ("final_logit_softcapping", ("FLOAT32", 30.0), "is 30, but the checkpoint has 0"),
+        ("hidden_activation", ("STRING", "gelu"), "is gelu, but the checkpoint has silu"),
+        ("conv_kernel_size", ("UINT32", 2), "is 2, but the checkpoint has nothing of the kind"),
+        ("attention.key_length_swa", ("UINT32", 16), "is 16, but the checkpoint has nothing of the kind"),
         ("vocab_size", ("UINT32", 511), "is 511"),
     ],
 )
@@ -91,6 +97,10 @@ def test_key_that_is_missing_means_the_runtime_s_default(random_pair: PairFiles,
         ("rope.scaling.type", ("STRING", "none")),
         ("attention.sliding_window", ("UINT32", 0)),
         ("attention.causal", ("BOOL", False)),
+        ("attention.value_scale", ("FLOAT32", 0.0)),
+        ("attention.scale", ("FLOAT32", 32**-0.5)),
+        ("embedding_scale", ("FLOAT32", 1.0)),
+        ("attention.head_count_kv", ("ARRAY[INT32]", [2, 2, 2])),
         ("rope.dimension_sections", ("ARRAY[INT32]", [16, 0, 0, 0])),
     ],
 )
@@ -112,7 +122,7 @@ def test_our_own_keys(random_pair: PairFiles) -> None:
     found = check(random_pair, random_pair.broken("own", change)).detail
     assert found == (
         "dspark.markov_rank is 8, but the checkpoint has 16;"
-        " dspark.rope_style is norm, but the checkpoint rotates NeoX pairs"
+        " dspark.rope_style is norm, but what the checkpoint needs is neox"
     )
 
 
@@ -160,5 +170,10 @@ def test_facts_of_a_draft_without_heads(random_pair: PairFiles, tmp_path: Path) 
 
     def change(want: Expected) -> None:
         del want.kv["dflash.sample_from_anchor"], want.kv["dflash.has_confidence_head"]
+        for name in ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "conf_proj.bias"):
+            del want.tensors[name]
 
-    assert check(random_pair, random_pair.broken("headless", change), read_facts(directory)).status == "pass"
+    path = random_pair.broken("headless", change)
+    assert check(random_pair, path, read_facts(directory)).status == "pass"
+    found = check(random_pair, path).detail
+    assert found.startswith("the file has no Markov head, without which llama.cpp reads from the first mask on")
