@@ -16,7 +16,7 @@ import ctypes
 import os
 
 #: how much is told at a time
-CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 16 << 20
 #: how far behind the writing: more than threads that overtake each other leave open
 START_BEHIND = 16 << 20
 #: pages are given back so far behind: by then they are on the disk

@@ -41,7 +41,7 @@ def test_every_chunk_is_told_once_in_order(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_large_file_gives_its_pages_back(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel(96 + DROP_FROM, 1 << 20, monkeypatch)
     assert kernel.started == list(STARTED[: len(kernel.started)])
-    assert kernel.dropped == [begin - DROP_BEHIND for begin in kernel.started[4:]]
+    assert kernel.dropped == [begin - DROP_BEHIND for begin in kernel.started[DROP_BEHIND // CHUNK_BYTES :]]
 
 
 def test_a_small_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
