@@ -106,9 +106,8 @@ def output(command: str, root: Path) -> str:
 
 def render(text: str, root: Path) -> str:
     """``text`` with every output block and both tables made anew; its other blocks are run in ``root``."""
-    from family_table import table
-
     from benchmarks.results import summary
+    from tests.families.table import table
 
     def anew(found: re.Match[str]) -> str:
         block = Block(found["mark"] or "", found["kind"], found["body"])
@@ -152,7 +151,7 @@ def _cut(text: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    sys.path.insert(0, str(ROOT))  # for benchmarks and fixtures, which are not installed
+    sys.path.insert(0, str(ROOT))  # for benchmarks, fixtures and tests, which are not installed
     if arguments:
         place = Path(arguments[0])
         if place.exists():

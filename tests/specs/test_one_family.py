@@ -28,6 +28,7 @@ FIXTURES = {
     "dflash_deepspec": "qwen3-deepspec",
     "fork_label": "fork-dflash-label",
     "hunyuan_ocr": "zlab-dflash",
+    "hunyuan_vllm": "hunyuan-ocr",
     "kolibri": "specforge",
     "laguna": "laguna",
     "lfm2": "lfm2",

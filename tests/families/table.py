@@ -27,6 +27,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
         good = [entry for entry in found.values() if not entry["refused"]]
         if good:
             lines.append(_row(spec.title, good))
+        if not found:
+            lines.append(f"| {spec.title} | no: {spec.unsupported[0]} | | | |")
         for name, entry in found.items():
             if entry["refused"]:
                 variant = f", {VARIANTS[name]}" if name in VARIANTS else ""
