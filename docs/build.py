@@ -10,10 +10,11 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+from family_page import FAMILIES_INTRO, sections, table
 from layout_page import page
 
 from dspark_convert.ggufio.types import GGMLType
@@ -21,7 +22,7 @@ from dspark_convert.jobs import Encoding, Source
 from dspark_convert.options import Outtype
 from dspark_convert.rules import Group, Rule, catalogue
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.specs.load import Role, Spec, TensorRule, load_specs, reading
+from dspark_convert.specs.load import Role
 from dspark_convert.specs.policy import Types
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +37,14 @@ ROLES: dict[Role, str] = {
     "fixed": "weights of hyper-connections",
     "ids": "the table of a reduced vocabulary",
 }
+#: codes that drafts are published in, and what for
+PUBLISHED: tuple[tuple[Role, Encoding], ...] = (
+    ("matrix", "fp8"),
+    ("matrix", "nvfp4"),
+    ("expert", "fp8"),
+    ("expert", "fp4"),
+    ("head", "nvfp4"),
+)
 TYPES_INTRO = """\
 ## Types
 
@@ -43,8 +52,10 @@ What `--outtype` writes. `auto` is the published layout: plain numbers keep BF16
 becomes Q8_0, FP4 becomes MXFP4 bit by bit. `bf16` is lossless where the powers of two of the scales keep within its
 range, which writing checks. A router stays at 16 bits or more, for a rounded score sends a token to another expert.
 Heads never go below Q8_0: they are small beside the layers, and their errors go straight into the logits. Experts of
-FP4 stay MXFP4 under every `--outtype`; `--experts` writes them in another type. Where rows are no multiple of a type's
-block (32, k-quants 256), q4_k becomes q5_0, q5_k q5_1, q6_k q8_0, as in llama.cpp's own quantisation, and F16 where 32
+FP4 stay MXFP4 under every `--outtype`; `--experts` writes them in another type. NVFP4 stays NVFP4, codes and scales as
+they are with the number that multiplies all in a tensor `x.scale` beside it, where llama.cpp reads that number, and
+where it does not, or with `--dequantize`, follows like plain numbers. Where rows are no multiple of a type's block (32,
+NVFP4 64, k-quants 256), q4_k becomes q5_0, q5_k q5_1, q6_k q8_0, as in llama.cpp's own quantisation, and F16 where 32
 does not fit either.
 
 """
@@ -68,11 +79,6 @@ dspark-inspect draft.gguf --deep --strict --sarif draft.sarif
 
 which exits with 1 after any error or warning, and writes the log whether the draft is sound, wrong or unreadable.
 """
-FAMILIES_INTRO = """\
-Each section is one file in `arch_specs/`. Defaults, shapes and conditions are formulas over the fields before
-them and the checkpoint: `has` tells whether a tensor is there, `rows` and `cols` its size, `count` a list's length,
-`numbered` how many layers the names count; `{last}` is the last layer's number.
-"""
 
 
 def commands() -> str:
@@ -89,107 +95,28 @@ def commands() -> str:
 
 
 def families() -> str:
-    """Every arch spec as tables."""
-    parts = [f"{NOTE}\n# Families\n\n{FAMILIES_INTRO}", *types()]
-    for spec in load_specs():
-        parts += [line for section in _family(spec) for line in section]
-    return "\n".join(parts) + "\n"
+    """Types, then every arch spec as tables."""
+    return "\n".join([f"{NOTE}\n# Families\n\n{FAMILIES_INTRO}", *types(), *sections()]) + "\n"
 
 
 def types() -> list[str]:
     """What ``--outtype`` makes of a matrix, by role and by how it is stored."""
     columns: tuple[Outtype, ...] = get_args(Outtype)
     ref = TensorRef("x", Path("x"), "BF16", (256, 256), 0, 0)
-    stored: tuple[tuple[str, Encoding], ...] = (("BF16", "plain"), ("FP8", "fp8"), ("FP4", "fp4"))
+    stored: tuple[tuple[str, Encoding], ...] = (
+        ("BF16", "plain"),
+        ("FP8", "fp8"),
+        ("FP4", "fp4"),
+        ("NVFP4", "nvfp4"),
+    )
     rows = []
     for role, examples in ROLES.items():
         for name, encoding in stored:
             kinds = [Types(o, "keep", GGMLType.BF16).of(role, Source(ref, encoding), (256, 256)).name for o in columns]
-            if encoding == "plain" or (role, encoding) in (("matrix", "fp8"), ("expert", "fp8"), ("expert", "fp4")):
-                rows.append((f"{examples}, stored as {name}", *kinds))
+            if encoding == "plain" or (role, encoding) in PUBLISHED:
+                rows.append((examples if role == "ids" else f"{examples}, stored as {name}", *kinds))
     rows.append(("vectors: norms, biases, sinks", *(["F32"] * len(columns))))
-    return [TYPES_INTRO, *_table("", ("", *columns), rows)[2:]]
-
-
-def _family(spec: Spec) -> Iterator[list[str]]:
-    recognised = f"Recognised by the class {_list(spec.architectures)} with one of {_list(spec.required_tensors)}"
-    if spec.foreign_tensors:
-        recognised += f", unless it holds {_list(spec.foreign_tensors)}"
-    recognised += f". Rotary pairs: {spec.rope_style}. A layer id plus {spec.tap_offset} is llama.cpp's layer input."
-    if spec.within:
-        recognised += f" The draft is what {_list(spec.within)} names; all else is the target's and not read."
-    if spec.nested:
-        recognised += f" Config keys may also stand inside {_list(spec.nested)}."
-    if spec.scales and spec.scales.tensor_scale:
-        recognised += (
-            f" NVFP4 codes `x{spec.scales.weight}` have their scales in `x{spec.scales.scale}` and one number for all "
-            f"in `x{spec.scales.tensor_scale}`."
-        )
-    elif spec.scales:
-        recognised += (
-            f" FP8 and FP4 codes `x{spec.scales.weight}` have their scales in `x{spec.scales.scale}`; an FP8 tile is "
-            f"as large as `{spec.scales.tile}` says."
-        )
-    yield [f"## {spec.title} (`{spec.name}`)", "", recognised, ""]
-    if spec.unsupported:
-        yield ["It is read and shown, but not converted:", "", *(f"* {reason}" for reason in spec.unsupported), ""]
-    below = tuple(f"{name}." for name in spec.nested)
-    fields = [
-        (
-            f"`{f.name}`",
-            _list(source for source in f.sources if not reading(source)[1].startswith(below)),
-            f"`{f.formula}`" if f.formula else "none" if f.optional else "required",
-        )
-        for f in spec.fields
-    ]
-    fields += [(f"`{name}`", "", f"`{formula}`") for name, formula in spec.derived]
-    yield _table("What is read", ("field", "config, in order of preference", "default"), fields)
-    tensors = [
-        (f"`{t.source}`", f"`{t.gguf}`", f"`[{', '.join(t.shape)}]`", _notes(t, spec.layer_name)) for t in spec.tensors
-    ]
-    yield _table("Tensors", ("checkpoint", "GGUF", "shape, row-major", ""), tensors)
-    added = [(f"`{z.gguf}`", f"`{z.when}`", z.reason) for z in spec.zeros]
-    yield _table("Added, all zeros", ("GGUF", "when", "why"), added)
-    dropped = [(f"`{rule.source}`", rule.reason) for rule in spec.drop]
-    yield _table("Left out", ("checkpoint", "why"), dropped)
-    refused = [(f"`{r.source}`", r.reason + (" (left out if all zeros)" if r.unless_zero else "")) for r in spec.refuse]
-    refused += [
-        (f"config `{r.key}` other than {_list(map(repr, r.allow)) or 'null'}", r.reason)
-        for r in spec.require
-        if not r.key.startswith(below)
-    ]
-    yield _table("Refused", ("what", "why"), refused)
-    deviations = [(_list(rule.source.split(", ")), rule.reason) for rule in spec.deviations]
-    yield _table("Other than llama.cpp's own converter", ("what", "why"), deviations)
-
-
-def _notes(rule: TensorRule, layer_name: str) -> str:
-    notes = []
-    if rule.shared != "False":
-        condition = "" if rule.shared == "True" else f" if `{rule.shared}`"
-        notes.append(f"the target's{condition}; written with `--shared-tensors include`")
-    elif rule.optional:
-        notes.append("optional")
-    if rule.only:
-        notes.append(f"the {rule.only} {layer_name} only")
-    if rule.stack:
-        notes.append(f"`{rule.stack}` of them, stacked")
-    if rule.role != "matrix":
-        notes.append(f"type as of a {rule.role}" if rule.role != "fixed" else "F32 always")
-    if rule.when != "True":
-        notes.append(f"if `{rule.when}`")
-    return "; ".join(notes)
-
-
-def _list(items: Iterable[str]) -> str:
-    return ", ".join(f"`{item}`" for item in items)
-
-
-def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    if not rows:
-        return []
-    lines = [f"### {title}", "", f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
-    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+    return [TYPES_INTRO, *table("", ("", *columns), rows)[2:]]
 
 
 def layouts() -> str:
