@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dspark_convert.errors import InputError
-from dspark_convert.findings import Finding
+from dspark_convert.findings import Finding, warning
 from dspark_convert.ggufio.types import KV, ValueType, array, boolean, string
 from dspark_convert.tokenizer.files import SENTENCEPIECE, TIKTOKEN, TokenizerFiles, read_files
 from dspark_convert.tokenizer.json_pieces import read_bpe, read_unigram
@@ -22,6 +22,9 @@ from dspark_convert.tokenizer.spm import gemma4_kvs, piece_kvs, preparation_kvs,
 from dspark_convert.tokenizer.template import template_kvs
 from dspark_convert.tokenizer.tiktoken import read_tiktoken
 from dspark_convert.tokenizer.vocabulary import Vocabulary, read_vocabulary
+
+#: how llama.cpp calls a byte-level BPE
+BYTE_LEVEL = "gpt2"
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,16 @@ def from_directory(
     special, special_findings = special_kvs(files, model.vocabulary, model.roles)
     template, template_findings = template_kvs(files) if chat_template else ([], [])
     tail = {kv.key for kv in model.tail}
+    unused = [] if pre is None or model.head[0].value == BYTE_LEVEL else [_unused(pre)]
     return TokenizerKVs(
         kvs=(*model.head, *(kv for kv in special if kv.key not in tail), *template, *model.tail),
-        findings=(*model.vocabulary.findings, *model.findings, *special_findings, *template_findings),
+        findings=(*model.vocabulary.findings, *model.findings, *unused, *special_findings, *template_findings),
     )
+
+
+def _unused(pre: str) -> Finding:
+    message = f"{pre!r} was given, but in SentencePiece's manner llama.cpp has no pre-tokenizer; it is left out."
+    return warning("tokenizer-pre-differs", "tokenizer.ggml.pre", message, "leave --tokenizer-pre out")
 
 
 def _read_model(files: TokenizerFiles, vocab_size: int, pre: str | None) -> _Model:
@@ -80,7 +89,7 @@ def _read_model(files: TokenizerFiles, vocab_size: int, pre: str | None) -> _Mod
 
 def _byte_level(vocabulary: Vocabulary, pre: PreTokenizer, merges: list[str]) -> _Model:
     head = [
-        string("tokenizer.ggml.model", "gpt2"),
+        string("tokenizer.ggml.model", BYTE_LEVEL),
         string("tokenizer.ggml.pre", pre.name),
         array("tokenizer.ggml.tokens", ValueType.STRING, vocabulary.texts),
         array("tokenizer.ggml.token_type", ValueType.INT32, vocabulary.types),
@@ -91,7 +100,7 @@ def _byte_level(vocabulary: Vocabulary, pre: PreTokenizer, merges: list[str]) ->
 
 
 def _bpe_of_pieces(files: TokenizerFiles, vocab_size: int) -> _Model:
-    pieces = read_bpe(files)
+    pieces = read_bpe(files, vocab_size)
     if not any(kind.startswith("gemma4") for kind in files.model_types):
         return _pieces(files, pieces, vocab_size)
     vocabulary = read_pieces_vocabulary(files, pieces, vocab_size)

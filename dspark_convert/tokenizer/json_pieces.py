@@ -16,16 +16,18 @@ from dspark_convert.tokenizer.files import TokenizerFiles
 from dspark_convert.tokenizer.merges import read_merges
 from dspark_convert.tokenizer.metaspace import read_preparation
 from dspark_convert.tokenizer.pieces import BYTE, PieceModel, Pieces
-from dspark_convert.tokenizer.vocabulary import TokenType, bpe_vocabulary
+from dspark_convert.tokenizer.vocabulary import TokenType, bpe_vocabulary, highest_id
 
 
-def read_bpe(files: TokenizerFiles) -> Pieces:
-    """Those of a BPE; raises InputError as ``read_merges`` and ``read_preparation`` do."""
+def read_bpe(files: TokenizerFiles, vocab_size: int) -> Pieces:
+    """Those of a BPE; raises InputError as ``lay_out``, ``read_merges`` and ``read_preparation`` do."""
     ids = bpe_vocabulary(files)
+    highest_id(ids, vocab_size, files.tokenizer_path)
     unknown = ids.get(str(files.model.get("unk_token")))
     types = _types(ids, unknown)
     listed = files.tokenizer.get("added_tokens")
-    added = {token.get("content") for token in listed if isinstance(token, dict)} if isinstance(listed, list) else ()
+    contents = [token.get("content") for token in listed if isinstance(token, dict)] if isinstance(listed, list) else ()
+    added = {content for content in contents if isinstance(content, str)}
     merges = read_merges(files, ids)
     scores = _scores(ids, types, merges, added)
     roles = {} if unknown is None else {"unk": unknown}
@@ -73,7 +75,7 @@ def _types(ids: dict[str, int], unknown: int | None) -> list[TokenType]:
 
 
 def _scores(
-    ids: dict[str, int], types: Sequence[TokenType], merges: Sequence[str], added: Collection[Any]
+    ids: dict[str, int], types: Sequence[TokenType], merges: Sequence[str], added: Collection[str]
 ) -> list[float]:
     """Scores by id. Added tokens, which are found before any piece, are not counted."""
     made = dict.fromkeys(merge.replace(" ", "", 1) for merge in merges)

@@ -17,7 +17,7 @@ from dspark_convert.tokenizer.protobuf import BYTES, FIXED32, NotProtobuf, field
 from dspark_convert.tokenizer.vocabulary import TokenType
 
 #: published files have up to 5 MB
-MAX_BYTES = 64 * 2**20
+MAX_BYTES = 16 * 2**20
 
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _TEXT, _SCORE, _TYPE = 1, 2, 3

@@ -18,7 +18,9 @@ from dspark_convert.tokenizer.files import TokenizerFiles
 from dspark_convert.tokenizer.vocabulary import TokenType, Vocabulary, lay_out
 
 #: Kimi K2's has 3 MB
-MAX_BYTES = 64 * 2**20
+MAX_BYTES = 16 * 2**20
+#: of the squares of all lengths, which is what finding the merges takes; GPT-4o's 200,000 tokens take 13 millions
+MAX_STEPS = 200 * 10**6
 
 #: of Kimi: 256 and two more
 SPECIAL_TOKENS = 258
@@ -81,6 +83,9 @@ def _ranks(files: TokenizerFiles) -> dict[bytes, int]:
     missing = next((byte for byte in range(256) if bytes([byte]) not in ranks), None)
     if missing is not None:
         raise InputError(f"{path} has no token for the byte {missing}; fetch it again, or {_HELP}.")
+    if sum(len(token) ** 2 for token in ranks) > MAX_STEPS:
+        longest = max(map(len, ranks))
+        raise InputError(f"{path} has tokens of up to {longest} bytes, too long to find their merges; {_HELP}.")
     return ranks
 
 

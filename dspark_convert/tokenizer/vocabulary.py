@@ -71,12 +71,7 @@ def lay_out(
         taken = {token.id: token.content for token in added}
         ids = {text: i for text, i in ids.items() if taken.get(i, text) == text}
     ids |= {token.content: token.id for token in added}  # in place: a copy would take 10 MB
-    highest = max(ids.values())
-    if highest >= vocab_size:
-        raise InputError(
-            f"{path} has token ids up to {highest}, but the model's vocab_size is {vocab_size}: the tokenizer and"
-            " config.json are not of the same model."
-        )
+    highest = highest_id(ids, vocab_size, path)
     slots: list[str | None] = [None] * vocab_size
     if list(ids.values()) == list(range(len(ids))):  # as the tokenizers library writes them
         slots[: len(ids)] = ids
@@ -98,6 +93,17 @@ def lay_out(
     if empty:
         findings.append(_padding(empty, highest, vocab_size))
     return Vocabulary(texts, types, ids, tuple(findings), frozenset(token.id for token in added))
+
+
+def highest_id(ids: Mapping[str, int], vocab_size: int, path: Path) -> int:
+    """The highest of ``ids``; raises InputError if it does not fit ``vocab_size``."""
+    highest = max(ids.values())
+    if highest >= vocab_size:
+        raise InputError(
+            f"{path} has token ids up to {highest}, but the model's vocab_size is {vocab_size}: the tokenizer and"
+            " config.json are not of the same model."
+        )
+    return highest
 
 
 def bpe_model(files: TokenizerFiles) -> Mapping[str, Any]:

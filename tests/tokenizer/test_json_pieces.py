@@ -100,6 +100,13 @@ def test_unknown_steps_are_shown(tmp_path: Path, fields: dict[str, Any], seen: s
         keys_of(tmp_path, bpe_document(PIECES, **fields))
 
 
+def test_pre_tokenizer_by_hand_is_told_to_be_of_no_use(tmp_path: Path) -> None:
+    directory = save(tmp_path, bpe_document(PIECES))
+    result = from_directory(directory, SIZE, pre="qwen2")
+    assert rules(result) == ["tokenizer-padding", "tokenizer-pre-differs"]
+    assert values(result) == values(from_directory(directory, SIZE))
+
+
 GEMMA4 = {"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}}
 
 

@@ -131,6 +131,12 @@ def test_kimis_models_are_recognised(tmp_path: Path, settings: dict[str, Any], c
     assert values(from_directory(directory, 300))["ggml.pre"] == "kimi-k2"
 
 
+def test_tokens_that_would_take_for_ever_are_refused(tmp_path: Path) -> None:
+    directory = save(tmp_path, [*(bytes([i]) for i in range(256)), b"a" * 20_000], config=CONFIG)
+    with pytest.raises(InputError, match=r"tokens of up to 20000 bytes, too long to find their merges"):
+        from_directory(directory, 600)
+
+
 def test_name_by_hand_is_taken(tmp_path: Path) -> None:
     directory = save(tmp_path, [bytes([i]) for i in range(256)], config=CONFIG)
     assert values(from_directory(directory, 300, pre="gpt-4o"))["ggml.pre"] == "gpt-4o"
