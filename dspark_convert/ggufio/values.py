@@ -6,7 +6,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, overload
 
 from dspark_convert.ggufio.cursor import MAX_ARRAY_NESTING, Cursor
@@ -106,8 +106,8 @@ class LazyArray(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         head = self._head
         if head.item_type is ValueType.STRING:
-            for start, end in self._string_spans():
-                yield decode_text(self._view[start:end])
+            for start, end in pairwise(self._bounds()):
+                yield decode_text(self._view[start + 8 : end])
         elif head.item_type is ValueType.ARRAY:
             cursor = Cursor(self._view, self._name, self._order, head.start)
             for _ in range(head.count):
@@ -148,29 +148,31 @@ class LazyArray(Sequence[Any]):
     def encoded_strings(self) -> Iterator[bytes]:
         """The bytes of each item of an array of strings."""
         view = self._view
-        for start, end in self._string_spans():
-            yield view[start:end].tobytes()
+        for start, end in pairwise(self._bounds()):
+            yield view[start + 8 : end].tobytes()
 
     def _encoded(self) -> memoryview:
         return self._view[self._head.start : self._head.end]
 
-    def _string_spans(self) -> Iterator[tuple[int, int]]:
-        pos = self._head.start
-        length_at = struct.Struct(f"{self._order}Q").unpack_from
-        for _ in range(self._head.count):
-            start = pos + 8
-            pos = start + length_at(self._view, pos)[0]
-            yield start, pos
+    def _bounds(self) -> array[int]:
+        """Of strings: where the length of each is, and where the last one ends."""
+        if self._offsets is None:
+            view, pos = self._view, self._head.start
+            length_at = struct.Struct(f"{self._order}Q").unpack_from
+            self._offsets = array("Q", [pos])
+            add = self._offsets.append
+            for _ in range(self._head.count):  # plain, as there are some 100,000
+                pos += 8 + length_at(view, pos)[0]
+                add(pos)
+        return self._offsets
 
     def _item(self, position: int) -> Any:
         head = self._head
         if head.item_type is ValueType.ARRAY:
             return next(item for index, item in enumerate(self) if index == position)
         if head.item_type is ValueType.STRING:
-            if self._offsets is None:
-                self._offsets = array("Q", [head.start])
-                self._offsets.extend(end for _, end in self._string_spans())
-            return decode_text(self._view[self._offsets[position] + 8 : self._offsets[position + 1]])
+            bounds = self._bounds()
+            return decode_text(self._view[bounds[position] + 8 : bounds[position + 1]])
         size = SCALAR_SIZES[head.item_type]
         letter = SCALAR_FORMATS[head.item_type]
         return struct.unpack_from(f"{self._order}{letter}", self._view, head.start + position * size)[0]

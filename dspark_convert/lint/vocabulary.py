@@ -77,7 +77,7 @@ def _twice(tokens: LazyArray) -> tuple[int, int] | None:
     if tokens.item_type is not ValueType.STRING:
         return None
     # The texts themselves would take several times the file's size, and most files have no two that are equal.
-    hashes = [hash(token) for token in tokens.encoded_strings() if token]
+    hashes = list(map(hash, filter(None, tokens.encoded_strings())))
     if len(set(hashes)) == len(hashes):
         return None
     same = {a for a, b in pairwise(sorted(hashes)) if a == b}
