@@ -14,7 +14,9 @@ def check_dflash2(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     selector = file.tensor("selector_hidden.weight")
     top_k = file.metadata.get("dflash.selector_top_k")
     if selector is None and isinstance(top_k, int) and top_k > 0:
-        message = f"the best {top_k} tokens are to be chosen among, but there is no selector: nothing computes their scores."
+        message = (
+            f"the best {top_k} tokens are to be scored, but there is no selector, and nothing computes the scores."
+        )
         yield error("selector-missing", "selector_hidden.weight", message, AGAIN)
     if draft.dflash2 is not None:
         yield from _sizes(draft, draft.dflash2)

@@ -28,6 +28,7 @@ def check_layers(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     yield from _logits(draft)
     yield from _activation(file, draft)
     yield from _uneven(file, draft)
+    yield from _partial(file, draft)
     yield from _causal(draft)
 
 
@@ -69,6 +70,18 @@ def _uneven(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
         if count < draft.n_layer:
             message = f"{count} of {draft.n_layer} layers have this tensor; llama.cpp leaves it out of the others."
             yield warning("layers-differ", f"blk.*.{name}.weight", message, AGAIN)
+
+
+def _partial(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
+    """Trainers copy the target's config, and a factor of its rotation with it that their own class never reads."""
+    turned, width = draft.rope.dimension_count, draft.head_dim
+    even = 0 < turned < width and not turned % 2  # other numbers are told as wrong
+    if even and draft.kind == "dspark" and "dspark.converter_version" not in file.metadata:
+        message = (
+            f"{turned} of {width} dimensions turn; every published DSpark draft that llama.cpp can run turns them all."
+        )
+        fix = "convert the published checkpoint with dspark-convert, which knows where that factor counts"
+        yield warning("rope-partial", "rope.dimension_count", message, fix)
 
 
 def _causal(draft: Draft) -> Iterator[Finding]:

@@ -57,6 +57,7 @@ def _is_applied(file: GGUFFile, name: str) -> bool:
 
 
 def _values(file: GGUFFile, scales: list[GGUFTensor]) -> Iterator[Finding]:
+    bad = []
     for tensor in scales:
         if tensor.shape != (1,):
             message = f"the shape is {list(tensor.shape)}; a scale is one number, [1]."
@@ -65,8 +66,10 @@ def _values(file: GGUFFile, scales: list[GGUFTensor]) -> Iterator[Finding]:
             order = "<" if file.byte_order == "little" else ">"
             (value,) = struct.unpack(f"{order}f", file.data(tensor))
             if not (isfinite(value) and value > 0):
-                message = f"the scale is {value:g}; a positive number is expected."
-                yield error("scale-value", tensor.name, message, AGAIN)
+                bad.append(f"{tensor.name} ({value:g})")
+    if bad:
+        message = f"scales have to be positive numbers: {listed(bad, SHOWN_NAMES)}."
+        yield error("scale-value", bad[0].partition(" ")[0], message, AGAIN)
 
 
 def _nvfp4(file: GGUFFile) -> Iterator[Finding]:

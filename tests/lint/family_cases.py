@@ -65,6 +65,7 @@ FAMILY_CASES: list[tuple[str, str, str, Change]] = [
     ("mimo", "layers-differ", "warning", drop("blk.0.attn_sinks.weight")),
     ("mimo", "vector-type", "error", shape("blk.0.attn_sinks.weight", "BF16", (HEADS,))),
     ("mimo", "tensor-shape", "error", shape("blk.0.attn_sinks.weight", None, (HEADS * 2,))),
+    ("dspark", "rope-partial", "warning", put(dflash__rope__dimension_count=(U32, HEAD_DIM // 2))),
     ("mimo", "rope-dimensions", "error", put(dflash__rope__dimension_count=(U32, 5))),
     ("speculators-dflash", "causal-pattern-length", "error", put(dspark__causal_pattern=(ARRAY, [True], BOOL))),
     ("speculators-dflash", "meaning-disagrees", "error", put(dspark__causal_pattern=(ARRAY, [True, True], BOOL))),
