@@ -38,11 +38,11 @@ def partner(scales: Scales | None, name: str) -> str | None:
 
 
 def partners(scales: Scales | None, name: str, flat: Mapping[str, TensorRef]) -> list[str]:
-    """The names of everything that belongs to the codes of a weight of this name."""
+    """The names of everything that belongs to the codes of a weight of this name, be they there or lost."""
     beside = partner(scales, name)
     if scales is None or beside is None or not scales.tensor_scale:
         return [] if beside is None else [beside]
-    packed = name in flat and flat[name].dtype == NVFP4_DTYPE
+    packed = name not in flat or flat[name].dtype == NVFP4_DTYPE
     return [beside, name.removesuffix(scales.weight) + scales.tensor_scale] if packed else []
 
 
