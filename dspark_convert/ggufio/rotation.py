@@ -74,8 +74,8 @@ def _scaling(keys: Keys) -> dict[str, Any] | None:
     if applied is not None:
         scaling["attention_factor"] = applied * yarn_length(factor or 1.0)
     for name, field in YARN.items():
-        value = keys.number(f"rope.scaling.{name}", ValueType.FLOAT32)
-        if value is not None:
+        value = keys.file.metadata.get(f"{keys.prefix}.rope.scaling.{name}")
+        if isinstance(value, float):  # of any width, as llama.cpp does not read it
             scaling[field] = value
     return scaling
 

@@ -20,13 +20,16 @@ from dspark_convert.words import shown
 #: tensors that llama.cpp looks for layer by layer, and that a model has in all or in none
 OPTIONAL = re.compile(r"blk\.\d+\.(attn_sinks|post_attention_norm|post_ffw_norm|layer_output_scale)\.weight")
 
+ACTIVATION = "dflash.hidden_activation"
+
 VALIDATE = "validate the draft before relying on it"
 
 
 def check_layers(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     yield from _scales(draft)
     yield from _logits(draft)
-    yield from _activation(file, draft)
+    yield from _activation(file)
+    yield from _shared_keys(file, draft)
     yield from _uneven(file, draft)
     yield from _partial(file, draft)
     yield from _causal(draft)
@@ -54,12 +57,16 @@ def _logits(draft: Draft) -> Iterator[Finding]:
             yield info("logits-unscaled", key, f"{said}; the same tokens are drafted without it.")
 
 
-def _activation(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
-    stated = file.metadata.get("dflash.hidden_activation")
+def _activation(file: GGUFFile) -> Iterator[Finding]:
+    stated = file.metadata.get(ACTIVATION)
     if stated is not None and stated not in ("silu", *GELU):
         message = f"the activation is {shown(stated)}; llama.cpp has silu and {' and '.join(GELU)}, and refuses others."
         yield error("activation", "hidden_activation", message, AGAIN)
-    elif draft.shared_kv and draft.hidden_act == "silu":
+
+
+def _shared_keys(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
+    """Gemma4's layers, which have GELU too, are the only ones that mean it."""
+    if draft.shared_kv and file.metadata.get(ACTIVATION) in (None, "silu"):
         message = "no layer has a value projection, so llama.cpp uses the keys as values; only Gemma4 drafts mean that."
         yield warning("values-missing", "blk.*.attn_v.weight", message, AGAIN)
 

@@ -155,6 +155,18 @@ def test_scaling_is_what_llama_cpp_takes_it_for(tmp_path: Path, kv: dict[str, An
     assert meaning(file, tmp_path / "x.gguf").rope.scaling == scaling
 
 
+def test_a_key_that_llama_cpp_leaves_unread_may_have_any_type(tmp_path: Path) -> None:
+    file = kimi()
+    put(file, rope__scaling__yarn_beta_fast=(12, 16.0), rope__scaling__yarn_beta_slow=(STRING, "1"))
+    with open_gguf(file.write(tmp_path / "x.gguf")) as gguf:
+        reading = read_draft(gguf)
+    assert reading.draft is not None
+    assert reading.draft.rope.scaling is not None
+    assert reading.draft.rope.scaling["beta_fast"] == 16.0
+    assert "beta_slow" not in reading.draft.rope.scaling
+    assert reading.findings == ()
+
+
 def test_a_pattern_of_numbers_and_scales_of_zero(tmp_path: Path) -> None:
     file = DraftFile()
     put(
