@@ -23,6 +23,8 @@ from dspark_convert.plan import Plan, plan_for_directory
 from dspark_convert.source.checkpoint import open_checkpoint
 from dspark_convert.specs.load import Spec, load_specs
 from dspark_convert.specs.match import match_spec
+from dspark_convert.target import open_target_directory
+from fixtures.bpe import copy_tiny
 from tests.checkpoints import BITS, header_of
 from tests.test_published import each_layer, planned_tensors
 
@@ -153,6 +155,35 @@ def test_every_deviation_is_in_the_spec(name: str) -> None:
     borrowed = {rule.gguf for rule in spec.tensors if rule.shared != "False"}
     changed = {*fact["deviating_kv"], *fact["deviating_tensors"]}
     assert changed - borrowed - {"dflash.rope.dimension_sections"} <= set(listed)
+
+
+def test_mimo_with_its_mask_row(tmp_path: Path) -> None:
+    """Both of the target's tables, as llama.cpp's converter writes them out of its directory."""
+    import torch
+
+    name = "mimo_v2.5_pro_dflash"
+    config = facts(name)["config"]
+    width, count = config["hidden_size"], config["vocab_size"]
+    draft = lay_out(tmp_path / name, name)
+    row = {"mask_token_id": 151669, "embedding": torch.zeros(width, dtype=torch.bfloat16)}
+    torch.save(row, draft / "mask_embedding.pt")
+    target = tmp_path / "target"
+    target.mkdir()
+    sizes = {"hidden_size": width, "num_hidden_layers": 70, "vocab_size": count}
+    (target / "config.json").write_text(json.dumps({"model_type": "mimo_v2", "tie_word_embeddings": False, **sizes}))
+    copy_tiny(target)
+    nbytes = 2 * count * width
+    tables = dict.fromkeys(("model.embed_tokens.weight", "lm_head.weight"), ("BF16", (count, width), nbytes))
+    with (target / "model.safetensors").open("wb") as file:
+        header = header_of(tables)
+        file.write(header)
+        file.truncate(len(header) + 2 * nbytes)
+    plan = plan_for_directory(draft, open_target_directory(target), Options(outtype="q8_0"))
+    assert plan.errors == ()
+    both = dict.fromkeys(("token_embd.weight", "output.weight"), ("Q8_0", (width, count)))
+    assert planned_tensors(plan) == tensors(name, "q8_0") | both
+    (patched,) = (job for job in plan.tensors if job.transform == "patch_row")
+    assert (patched.name, patched.row) == ("token_embd.weight", 151669)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

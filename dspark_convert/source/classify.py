@@ -26,7 +26,8 @@ def architectures(config: Mapping[str, Any]) -> list[str]:
 
 def names_draft(config: Mapping[str, Any]) -> bool:
     """Whether a class name is that of a draft, of whatever family."""
-    return any("DSpark" in name or "DFlash" in name for name in architectures(config))
+    words = ("DSpark", "DFlash", "MuseGlimmerAssistant")
+    return any(word in name for name in architectures(config) for word in words)
 
 
 def is_full_model(names: Collection[str]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dspark_convert.source.classify import describe, is_full_model
+from dspark_convert.source.classify import describe, is_full_model, names_draft
 
 LAYERS = [f"layers.{i}.self_attn.q_proj.weight" for i in range(3)]
 
@@ -44,3 +44,18 @@ def test_full_model() -> None:
     assert is_full_model({"embed_tokens.weight", *LAYERS})
     assert not is_full_model({"embed_tokens.weight", "fc.weight", *LAYERS})
     assert not is_full_model({"embed_tokens.weight"})
+
+
+@pytest.mark.parametrize(
+    ("architectures", "is_one"),
+    [
+        (["Qwen3DSparkModel"], True),
+        (["DFlash2DraftModel"], True),
+        (["Other", "MuseGlimmerAssistantModel"], True),
+        (["MuseGlimmerForConditionalGeneration"], False),
+        (["Qwen3ForCausalLM"], False),
+        (None, False),
+    ],
+)
+def test_names_of_drafts(architectures: Any, is_one: bool) -> None:
+    assert names_draft({"architectures": architectures}) is is_one
