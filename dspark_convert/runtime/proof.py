@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dspark_convert.errors import EnvironmentFault, InputError, UsageError
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
+from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.pair.llama import offered_inputs
 from dspark_convert.runtime.choices import UNREAD
 from dspark_convert.runtime.departures import as_llama_computes, departures, describe_departure
@@ -229,9 +230,10 @@ class Proof:
         values = self._values
         tensors = {tensor.name: tensor for tensor in draft.tensors}
         unkept = {name: partial(dequantise, draft, tensors[own], e) for name, (own, e) in values.unkept.items()}
-        # Where rounding decides which experts are taken, it has to be the same on both sides.
-        inputs = values.inputs if self.facts.stages else {}
-        options |= {"weights": values.held, "roundings": inputs, "elsewhere": unkept}
+        # Where rounding decides which experts are taken, it has to be the same on both sides; and a draft that is
+        # published in four bits has no file that would be compared without.
+        alike = self.facts.stages is not None or GGMLType.NVFP4 in values.multiplied
+        options |= {"weights": values.held, "roundings": values.inputs if alike else {}, "elsewhere": unkept}
         return self._load(draft, embed=values.embed, head=values.head, **options)
 
     def _load(self, draft: GGUFFile, **options: Any) -> Reference:
