@@ -53,7 +53,7 @@ def find_mixup(got: torch.Tensor, own: str, tensors: Mapping[str, torch.Tensor],
     factor = float((got.double() * want.double()).sum() / (want.double() ** 2).sum().clamp(min=1e-300))
     if factor and distance(got, factor * want) <= limit:
         return f"it is {factor:.3g} times it"
-    return _some_rows(got, want)
+    return some_rows(got, want)
 
 
 def _is(got: torch.Tensor, stored: Stored, name: str, limit: float) -> bool:
@@ -100,8 +100,8 @@ def _turned(facts: Facts) -> torch.Tensor:
     return torch.arange(facts.rotation.dims if facts.rotation else facts.head_dim)
 
 
-def _some_rows(got: torch.Tensor, want: torch.Tensor) -> str:
-    """Where most rows are right."""
+def some_rows(got: torch.Tensor, want: torch.Tensor) -> str:
+    """How many rows of a tensor differ, where most are right; "" otherwise."""
     if got.dim() < 2:
         return ""
     got, want = got.flatten(0, -2), want.flatten(0, -2)
