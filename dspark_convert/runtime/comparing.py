@@ -77,9 +77,10 @@ def compare_part(part: Part, tensors: Stored, facts: Facts, *, explain: bool) ->
     name, label, stored, tensor = part.tensor.name, part.label, part.stored, part.tensor
     exact = stored in tensors and _is_kept(tensor, tensors, stored)
     try:
-        if exact and _is_copied(part, tensors):
+        fours = exact and tensors.fours(stored) is not None
+        if fours and _is_copied(part, tensors):
             return Compared()
-        if exact and not explain:
+        if fours and not explain:
             return Compared((f"{label} is not {stored} bit for bit",))
         got = _times(dequantise(part.file, tensor, part.index), part.factor)
     except UNREADABLE as fault:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dspark_convert.errors import InputError
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
 
@@ -21,7 +20,7 @@ STILL = 1e20
 
 
 def compare_ids(file: GGUFFile, tensor: GGUFTensor, offsets: torch.Tensor | None) -> str:
-    """What is wrong with ``d2t``, the target's id of each token of the draft; "" if nothing.
+    """What is wrong with ``d2t``, the target's id of each token of the draft; "" if nothing. InputError as of a read.
 
     ``offsets`` [draft vocabulary]: the checkpoint's, from a draft's id to the target's.
     """
@@ -46,16 +45,13 @@ def compare_ids(file: GGUFFile, tensor: GGUFTensor, offsets: torch.Tensor | None
 
 
 def compare_frequencies(file: GGUFFile, tensor: GGUFTensor, pairs: int, turning: int) -> str:
-    """What is wrong with the divisors of the frequencies, one a pair of a head; "" if nothing.
+    """What is wrong with the divisors of the frequencies, one a pair of a head; "" if nothing. InputError as above.
 
     Of ``pairs`` the first ``turning`` turn as they are, the others not at all.
     """
     if tensor.type != GGMLType.F32 or tensor.shape != (pairs,):
         return f"{FREQUENCIES} is {tensor.type_name} {list(tensor.shape)}, but llama.cpp takes F32 [{pairs}]"
-    try:
-        found = np.frombuffer(file.data(tensor), "<f4" if file.byte_order == "little" else ">f4")
-    except InputError as fault:
-        return f"{FREQUENCIES} cannot be read: {fault}"
+    found = np.frombuffer(file.data(tensor), "<f4" if file.byte_order == "little" else ">f4")
     right = np.where(np.arange(pairs) < turning, found == 1, found >= STILL)
     if right.all():
         return ""

@@ -90,6 +90,8 @@ def _evidence(parity: Parity) -> Evidence:
         values=values,
         target_relative=_worst_target(parity),
         target_tolerance=parity.target_tolerance,
+        from_anchor=parity.facts.sample_from_anchor,
+        markov=parity.facts.markov_rank > 0,
     )
 
 

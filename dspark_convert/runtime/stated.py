@@ -47,6 +47,10 @@ def check_stated(draft: GGUFFile, facts: Facts) -> Check:
     same = "block, anchor rule, taps, mask token, heads, epsilon, RoPE, context and vocabulary size"
     if facts.stages is not None:
         same += ", experts, window and hyper-connections"
+    if any(view.window for view in facts.views):
+        same += ", windows"
+    if facts.dflash2 is not None:
+        same += ", convolutions, selector"
     return Check("metadata", "pass", f"{same} are the checkpoint's")
 
 

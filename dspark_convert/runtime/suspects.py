@@ -1,9 +1,9 @@
 """What deviates where -> the likely cause, in words. Pure functions; the patterns are those of experiments.
 
 The files themselves tell most: taps, metadata and tensors are compared one by one. Where they are right and the
-numbers are not, the pattern over the block's positions is left: position 0 stands on the anchor's token
-and sees no Markov chain; deeper positions stand on mask tokens; the confidence reads the same states and decides
-nothing. docs/validation.md has the table of experiments.
+numbers are not, the pattern over the block's positions is left: position 0 stands on the anchor's token, unless the
+draft is read from the first mask on, and sees no Markov chain; deeper positions stand on mask tokens; the confidence
+reads the same states and decides nothing. docs/validation.md has the table of experiments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Evidence:
 
     ``drafts`` and ``proposals`` are the tokens a block of the file and of the checkpoint; ``stated`` and
     ``values`` tell whether the checks metadata and values passed; ``target_relative`` is how far llama.cpp's
-    layer inputs are from the PyTorch target's at the worst tap, None if that was not asked for.
+    layer inputs are from the PyTorch target's at the worst tap, None if that was not asked for. ``from_anchor``:
+    position 0 is the anchor's slot; ``markov``: there is a Markov head.
     """
 
     relative: Sequence[float] = ()
@@ -42,6 +43,8 @@ class Evidence:
     values: bool = True
     target_relative: float | None = None
     target_tolerance: float = 1e-4
+    from_anchor: bool = True
+    markov: bool = True
 
 
 def find_suspects(evidence: Evidence) -> list[str]:
@@ -99,12 +102,12 @@ def describe_positions(evidence: Evidence) -> str:
         )
     if first <= tolerance:
         start = next(index for index, value in enumerate(relative) if value > tolerance)
-        return (
-            f"position 0 agrees and those from {start} on do not: the Markov chain behind the anchor (markov_w1,"
-            " markov_w2)"
-        )
+        chain = "the Markov chain behind the anchor (markov_w1, markov_w2)"
+        seen = "what slots see of each other (the causal flag, the window)"
+        return f"position 0 agrees and those from {start} on do not: {chain if evidence.markov else seen}"
     if deeper and max(deeper) <= tolerance:
-        return "only position 0 differs: how the anchor's slot is read or biased"
+        slot = "anchor's" if evidence.from_anchor else "first mask's"
+        return f"only position 0 differs: how the {slot} slot is read{' or biased' if evidence.markov else ''}"
     if max(relative) < PRECISION:
         return (
             "all positions differ a little: the RMS epsilon, or a rounded key/value cache or flash attention in"
@@ -112,17 +115,17 @@ def describe_positions(evidence: Evidence) -> str:
         )
     if deeper and first > MARKED * deeper[-1]:
         return (
-            "the difference falls from position 0 to the last: slots do not see those behind them (the causal flag),"
-            " or only the anchor's slot is wrong"
+            "the difference falls from position 0 to the last: what slots see of those behind them (the causal flag),"
+            f" or only the {'anchor' if evidence.from_anchor else 'first mask'}'s slot is wrong"
         )
     if min(relative) <= UNRELATED:
         return (
             "all positions differ by a part of the logits' deviation: the block size, the causal flag, or a tensor"
             " of small effect"
         )
-    if deeper and first < BY_MASK * min(deeper):
+    if deeper and evidence.from_anchor and first < BY_MASK * min(deeper):
         return "position 0, which stands on the anchor and not on a mask, differs least: the mask token"
     return (
         "all positions differ as unrelated logits do: q and k in the other RoPE layout, the RoPE base, the taps, the"
-        " Markov head, or the embedding or head"
+        f" {'Markov head' if evidence.markov else 'mask token'}, or the embedding or head"
     )

@@ -143,12 +143,15 @@ def _is_scale(name: str, names: set[str]) -> bool:
 
 
 def _compare_computed(values: Values, file: GGUFFile, tensor: GGUFTensor, tensors: Stored, facts: Facts) -> None:
-    if tensor.name == IDS:
-        problem = compare_ids(file, tensor, tensors.get(IDS))
-    elif facts.gemma4 is not None:
-        problem = compare_frequencies(file, tensor, facts.head_dim // 2, facts.gemma4.turning_pairs)
-    else:
-        problem = f"{tensor.name} is in the file, but the checkpoint's frequencies are divided by nothing"
+    try:
+        if tensor.name == IDS:
+            problem = compare_ids(file, tensor, tensors.get(IDS))
+        elif facts.gemma4 is not None:
+            problem = compare_frequencies(file, tensor, facts.head_dim // 2, facts.gemma4.turning_pairs)
+        else:
+            problem = f"{tensor.name} is in the file, but the checkpoint's frequencies are divided by nothing"
+    except UNREADABLE as fault:
+        problem = f"{tensor.name} ({tensor.type_name}) cannot be read: {fault}"
     values.problems += [problem] if problem else []
     values.distances.append(Distance(tensor.name, tensor.type_name, 0.0, 0.0))
 

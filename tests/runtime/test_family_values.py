@@ -16,7 +16,7 @@ from dspark_convert.reference.facts import read_facts
 from dspark_convert.reference.weights import read_tensors
 from dspark_convert.runtime.rounding import hold
 from dspark_convert.runtime.values import Values, compare_values
-from tests.mutations.copies import Copy
+from tests.mutations.copies import Copy, read
 from tests.runtime.families import Change, FamilyFile
 
 Family = Callable[[str], FamilyFile]
@@ -266,3 +266,14 @@ def test_rows_are_held_as_the_checkpoint_has_them(family: Family) -> None:
         want = hold(tensors[name], GGMLType.Q8_0)
         assert want is not None
         assert values.held[name].equal(want)
+
+
+def test_right_nvfp4_behind_many_problems(family: Family) -> None:
+    """What is wrong first is told at length, and what comes behind it is looked at all the same."""
+    file, copy = family("nemotron_inner"), read(family("nemotron_inner").draft)
+    norms = [name for name in copy.tensors if name.endswith("norm.weight")]
+    for name in norms:
+        copy.tensors[name] = -copy.tensors[name]
+    copy.tensors = {name: copy.tensors[name] for name in sorted(copy.tensors, key=lambda name: name not in norms)}
+    values = compare(file, copy.write(file.root / "norms.gguf"))
+    assert [problem.split()[0] for problem in values.problems] == norms

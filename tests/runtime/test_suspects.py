@@ -55,6 +55,20 @@ def test_pattern_over_the_positions(relative: list[float], words: str) -> None:
     assert "the library computes something else" in cause
 
 
+@pytest.mark.parametrize(
+    ("relative", "words"),
+    [
+        ([1.8e-6, 2.8, 2.9], "those from 1 on do not: what slots see of each other (the causal flag, the window)"),
+        ([3.7, 1e-6, 1e-6], "only position 0 differs: how the first mask's slot is read;"),
+        ([1.7, 0.63, 0.3], "the first mask's slot is wrong"),
+        ([2.1, 4.1, 4.0], "the taps, the mask token, or the embedding or head"),
+    ],
+)
+def test_draft_without_a_markov_head_that_is_read_from_the_first_mask(relative: list[float], words: str) -> None:
+    (cause,) = find_suspects(replace(RIGHT, relative=relative, from_anchor=False, markov=False))
+    assert words in cause
+
+
 def test_block_of_another_length() -> None:
     (cause,) = find_suspects(replace(RIGHT, relative=[0.27, 0.23, 0.23, 0.2, 0.21, 0.25], drafts=6))
     assert cause.startswith("the file drafts 6 tokens a block and the checkpoint 7: the block size, or the anchor rule")
