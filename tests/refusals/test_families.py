@@ -128,7 +128,7 @@ CASES = [
     (
         "specforge",
         Case(
-            "DFlash's class", nested(projector_type="dflash"), (("config-unsupported", "dflash_config.projector_type"),)
+            "another projector", nested(projector_type="mlp"), (("config-unsupported", "dflash_config.projector_type"),)
         ),
     ),
     (

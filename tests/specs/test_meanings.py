@@ -204,3 +204,21 @@ def test_a_reduced_head_cannot_be_borrowed(pair: Pair, convert: Convert) -> None
     pair.tensors(without("lm_head.weight"))
     ended = convert(pair.draft, "--target-model-dir", pair.target, "-o", "out.gguf", "--json")
     assert ended.findings("error") == [("tensor-missing", "lm_head.weight")]
+
+
+def test_an_export_of_specforge_under_deepspecs_class_is_no_stranger(pair: Pair, convert: Convert) -> None:
+    """As SpecForge's ``normalize_dflash_export.py`` leaves it."""
+    plain, _ = planned(pair, convert)
+    nested = {
+        "attention_mode": "gqa",
+        "confidence_head_alpha": 1.0,
+        "confidence_head_with_markov": True,
+        "enable_confidence_head": True,
+        "markov_head_type": "vanilla",
+        "markov_rank": 16,
+        "mask_token_id": 507,
+        "projector_type": "dspark",
+        "target_layer_ids": [0, 1, 2],
+    }
+    pair.config({"dflash_config": nested, "target_hidden_size": None, "num_anchors": 512})
+    assert planned(pair, convert, "--strict") == (plain, [])
