@@ -36,8 +36,8 @@ class Tolerance:
 #: the largest difference that was measured, rounded up
 EXACT = Tolerance("F32", 1e-4, 1e-5, 1e-4)
 #: the same with GELU out of ggml's table of F16 values: where an input lies in the middle of two of its steps, the two
-#: sides may take different ones, which moves a few blocks by up to 3e-4 and leaves most where they are
-TABLE = Tolerance("F32 with a table of GELU's values", 2e-3, 3e-4, 1e-4, middle=1e-4)
+#: sides may take different ones, which moved single blocks of 30 tiny runs by up to 8e-4, half of a run's by 1.5e-4
+TABLE = Tolerance("F32 with a table of GELU's values", 2.5e-3, 6e-4, 1e-4, middle=5e-4)
 TOLERANCES = {
     GGMLType.F32: EXACT,
     GGMLType.F16: Tolerance("F16", 1e-2, 2e-3, 1e-2),
