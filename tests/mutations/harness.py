@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +21,9 @@ from dspark_convert.options import Options
 from dspark_convert.runtime.guard import run_job
 from dspark_convert.runtime.library import find_library
 from dspark_convert.runtime.precheck import precheck
+from dspark_convert.runtime.proof import Proof
 from dspark_convert.runtime.recording import Recording, read_recording
+from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.validation import validate
 from tests.mutations.copies import Copy, Mutant, read
 
@@ -79,7 +81,8 @@ class Bench:
     prompts: Sequence[str]
     max_tokens: int
 
-    def judge(self, name: str, draft: Path, target: str = "right") -> Verdict:
+    def judge(self, name: str, draft: Path, target: str = "right", *, run: bool = True) -> Verdict:
+        """``run``: in llama.cpp too, and not by what stands in the files alone."""
         try:
             findings = inspect_file(draft, deep=True).findings
             told: dict[str, str] = {
@@ -87,28 +90,42 @@ class Bench:
             }
         except InputError:
             told = {REFUSED: "error"}
-        return Verdict(name, told, self._validate(draft, self.targets[target]))
+        checks = self._run if run else self._compare_files
+        return Verdict(name, told, self._validate(draft, self.targets[target], checks))
 
-    def _validate(self, draft: Path, target: Path) -> dict[str, str]:
+    def _validate(self, draft: Path, target: Path, checks: Callable[[Path, Path], Sequence[Check]]) -> dict[str, str]:
         try:
-            report = validate(
-                draft,
-                target,
-                reference=self.reference,
-                target_reference=self.target_reference,
-                prompts=self.prompts,
-                max_tokens=self.max_tokens,
-                timeout=TIMEOUT,
-            )
+            failed = {check.name: check.detail for check in checks(draft, target) if check.status == "fail"}
         except (InputError, UsageError) as fault:
             return {REFUSED: str(fault)}
-        failed = {check.name: check.detail for check in report.checks if check.status == "fail"}
         # Not the mutant's doing: that would count as caught whatever it is.
         assert not any(NO_VERDICT.search(detail) for detail in failed.values()), failed
         return failed
 
-    def judge_all(self, mutants: Iterable[Mutant], outtype: str = "F32") -> list[Verdict]:
-        """The verdicts on all mutants, in their order; the good files are F32, the mutants ``outtype``."""
+    def _run(self, draft: Path, target: Path) -> Sequence[Check]:
+        """Every check of ``dspark-validate --reference``."""
+        return validate(
+            draft,
+            target,
+            reference=self.reference,
+            target_reference=self.target_reference,
+            prompts=self.prompts,
+            max_tokens=self.max_tokens,
+            timeout=TIMEOUT,
+        ).checks
+
+    def _compare_files(self, draft: Path, target: Path) -> Sequence[Check]:
+        """Those of them that come before the run."""
+        checks, _ = precheck(draft, target)
+        return [*checks, *Proof(draft, target, self.reference, self.target_reference).judge_files()]
+
+    def judge_all(
+        self, mutants: Iterable[Mutant], outtype: str = "F32", run: Collection[str] | None = None
+    ) -> list[Verdict]:
+        """The verdicts on all mutants, in their order; the good files are F32, the mutants ``outtype``.
+
+        Of the mutants only those named in ``run`` run in llama.cpp; all if None.
+        """
 
         def judge_mutant(item: tuple[Mutant, Copy]) -> Verdict:
             mutant, copy = item
@@ -116,7 +133,8 @@ class Bench:
                 path = copy.write(
                     Path(directory) / "dspark-mutant.gguf", outtype, heads="Q8_0" if outtype == "Q4_0" else None
                 )
-                return self.judge(mutant.name, path, mutant.target)
+                runs = run is None or mutant.name in run
+                return self.judge(mutant.name, path, mutant.target, run=runs)
 
         return in_parallel(judge_mutant, self.copies(mutants))
 

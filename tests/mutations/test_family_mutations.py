@@ -1,0 +1,77 @@
+"""No wrong conversion of any family can pass: every mutant is caught, and every good file passes.
+
+All mutants are judged by their files; each kind of mistake also runs in llama.cpp, in the first family that has it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.target_gguf import write_target_gguf
+from tests.families.proofs import MAKERS, convert
+from tests.mutations.families import EITHER, FAMILIES, SAME_NUMBERS, TOLD
+from tests.mutations.harness import REFUSED, Bench, Verdict
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXT = "once upon a time there was a little cat that sat on the mat"
+#: tokens that leave a window of 12 behind, and for DFlash2 one of 24
+PROMPT, LONG_PROMPT = f"{TEXT} and the boat", f"{TEXT} and {TEXT}"
+AT_LEAST = 600
+
+COMPUTED = {"drafting", "features", "parity", "confidence"}
+#: before anything was computed
+EARLY = {REFUSED, "draft", "pair", "load"}
+
+
+def run_once() -> dict[str, set[str]]:
+    """The mutants of each family that no family before it has."""
+    seen: set[str] = set()
+    fresh: dict[str, set[str]] = {}
+    for family, mutants in FAMILIES.items():
+        names = {mutant.name for mutant in mutants}
+        fresh[family] = names - seen
+        seen |= names
+    return fresh
+
+
+RUN = run_once()
+
+
+def bench_of(family: str, root: Path) -> Bench:
+    pair = MAKERS[family](root)
+    good, target = root / "dspark-good.gguf", root / "target.gguf"
+    convert(pair, good)
+    write_target_gguf(pair.target_dir, target)
+    prompt = LONG_PROMPT if family.startswith("dflash2") else PROMPT
+    return Bench(root, pair.draft_dir, pair.target_dir, {"omit": good}, {"right": target}, [prompt], max_tokens=6)
+
+
+def problems(verdict: Verdict, family: str) -> set[str]:
+    """What is told of a mutant and not of a good file; of a random pair nothing is accepted but by chance."""
+    return (set(verdict.inspect) - TOLD.get(family, set())) | (set(verdict.failed) - {"acceptance"})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_mutant_is_caught(family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench, mutants = bench_of(family, tmp_path), FAMILIES[family]
+    good = bench.judge("good", bench.good["omit"])
+    assert not problems(good, family), good.line(0)
+    assert set(good.inspect) == TOLD.get(family, set())
+    verdicts = bench.judge_all(mutants, run=RUN[family])
+    assert len({verdict.name for verdict in verdicts}) == len(verdicts), "two mutants have one name"
+    caught = [verdict for verdict in verdicts if problems(verdict, family)]
+    ran = [verdict for verdict in verdicts if verdict.name in RUN[family] and not EARLY & set(verdict.failed)]
+    seen = [verdict for verdict in ran if COMPUTED & set(verdict.failed)]
+    score = f"{len(caught)} of {len(verdicts)} mutants caught, {len(seen)} of {len(ran)} that ran by what is computed"
+    with capsys.disabled():
+        print(f"\n{family}: {score}")
+    assert {v.name for v in verdicts} - {v.name for v in caught} == EITHER.get(family, set())
+    unseen = {verdict.name for verdict in ran} - {verdict.name for verdict in seen}
+    assert unseen == (set(SAME_NUMBERS) | EITHER.get(family, set())) & {verdict.name for verdict in ran}
+
+
+def test_there_are_as_many_as_told() -> None:
+    assert sum(map(len, FAMILIES.values())) >= AT_LEAST
