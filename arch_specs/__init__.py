@@ -60,7 +60,8 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
     ``shared``: a formula over the names of tensors: then it is a copy of the target's, written only
     with ``--shared-tensors include``. ``pairs``: its outermost axis holds heads that are rotated, and
     is put in order where ``rope_neox`` is false. ``offsets``: entry i of a table of ids, less i.
-    ``optional``: may be missing, if ``shared`` is given only where it is true. ``only``: "first" or "last", the one layer that has it.
+    ``optional``: may be missing, if ``shared`` is given only where it is true. ``only``: "first" or
+    "last", the one layer that has it.
     ``stack``: a formula; ``source`` holds ``{expert}``, and the tensors from 0 to that number, each
     of ``shape``, become one with a further outermost axis. ``role``: what a matrix is for, which
     decides how far ``--outtype`` goes (``dspark_convert.specs.policy``): "matrix" (default), "expert",
