@@ -87,9 +87,9 @@ class Draft:
     ``causal``: slots see only slots before them; ``causal_pattern``: per layer, where layers differ (no
     file can say so: ``causal`` is then what is written). ``sliding_window``: a query at p sees keys above
     p - sliding_window, in the layers of ``sliding_window_pattern`` (in all, if that is empty).
-    ``attention_scale``: of the scores, None is 1/sqrt(head_dim); ``value_scale``: of the attention's output; ``embedding_scale``: of the block's
-    embeddings; ``logit_scale``, then ``logit_softcap``: of the logits. ``shared_kv``: values are the keys
-    before norm and rotation, normed without a weight.
+    ``attention_scale``: of the scores, None is 1/sqrt(head_dim); ``value_scale``: of the attention's output;
+    ``embedding_scale``: of the block's embeddings; ``logit_scale``, then ``logit_softcap``: of the logits.
+    ``shared_kv``: values are the keys before norm and rotation, normed without a weight.
     ``origin`` says per field where its value came from ("config.json: dflash_config.block_size").
     """
 
