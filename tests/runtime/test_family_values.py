@@ -16,6 +16,8 @@ from dspark_convert.reference.facts import read_facts
 from dspark_convert.reference.weights import read_tensors
 from dspark_convert.runtime.rounding import hold
 from dspark_convert.runtime.values import Values, compare_values
+from tests import oracle
+from tests.family_oracle import FAMILIES, common_kv, expected_tensors
 from tests.mutations.copies import Copy, read
 from tests.runtime.families import Change, FamilyFile
 
@@ -240,6 +242,18 @@ def test_rounded_file_is_right(family: Family, name: str, outtype: str) -> None:
     file = family(name)
     metadata, values = file.judge(file.converted(outtype=outtype))
     assert (metadata.status, values.status) == ("pass", "pass"), values
+
+
+@pytest.mark.parametrize("outtype", ["f32", "q8_0"])
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"nemotron"}))
+def test_file_that_the_converter_did_not_write(family: Family, name: str, outtype: str) -> None:
+    file = family("gemma4_softcap" if name == "gemma4" else name)
+    want = expected_tensors(name, file.directory, outtype)
+    ends = {"general.architecture": ("STRING", "dflash"), "tokenizer.ggml.mask_token_id": ("UINT32", 507)}
+    kv = ends | common_kv(file.directory) | FAMILIES[name].kv
+    oracle.write(oracle.Expected(kv, want), path := file.root / "oracle.gguf", file.target)
+    metadata, values = file.judge(path)
+    assert (metadata.status, values.status) == ("pass", "pass"), (metadata, values)
 
 
 @pytest.mark.parametrize("outtype", ["f32", "bf16", "q8_0"])
