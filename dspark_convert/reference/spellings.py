@@ -75,8 +75,12 @@ def is_speculators(config: Config) -> bool:
 
 
 def draft_vocab_size(config: Config, shapes: dict[str, Shape]) -> int | None:
-    """How many of the target's tokens the draft knows; None for all, in their order."""
-    declared, rows = config.integer("draft_vocab_size", default=config.integer("vocab_size")), shapes.get(D2T)
+    """How many of the target's tokens the draft knows; None for all, in their order.
+
+    Where the config does not say so, as many as ``d2t`` has.
+    """
+    rows = shapes.get(D2T)
+    declared = config.integer("draft_vocab_size", default=rows[0] if rows else config.integer("vocab_size"))
     if rows is None and declared != config.integer("vocab_size"):
         raise ValueError(f"{config.path.parent} lacks tensor {D2T}, but draft_vocab_size is {declared}.")
     if rows is not None and rows != (declared,):

@@ -33,7 +33,13 @@ def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
     """
     declared = architectures(config)
     tensors = list(tensors)
-    if found := fitting(config, tensors):
+    found = fitting(config, tensors)
+    if len(found) > 1:
+        raise InputError(
+            f"config.json names classes of {len(found)} families ({' and '.join(spec.title for spec in found)}): "
+            f"{', '.join(declared)}; leave the one that the draft is of."
+        )
+    if found:
         return found[0]
     names = {flat_name(name) for name in tensors}
     known = sorted({a for spec in load_specs() if not spec.unsupported for a in spec.architectures})
@@ -58,7 +64,7 @@ def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
 
 
 def fitting(config: Mapping[str, Any], tensors: Collection[str]) -> list[Spec]:
-    """Every spec that nothing speaks against. Families exclude each other, so there is one, or none."""
+    """Every spec that nothing speaks against. Families exclude each other, so a class is of one, or of none."""
     declared = architectures(config)
     of_class = (spec for spec in load_specs() if any(a in spec.architectures for a in declared))
     return [spec for spec in of_class if not _against(spec, config, tensors)]

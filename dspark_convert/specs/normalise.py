@@ -58,6 +58,7 @@ def resolve(
     known: dict[str, Any] = {}
     origin: dict[str, str] = {}
     findings: list[Finding] = []
+    told: set[str] = set()
     for field in spec.fields:
         if field.name in overrides:
             found: Found = overrides[field.name], f"--{field.name.replace('_', '-')}"
@@ -65,6 +66,8 @@ def resolve(
             found = _read(field, config, findings)
             if found == ABSENT:
                 found = _default(field, known, shapes, findings)
+        if found is None:
+            told.add(field.name)
         if found is None or found == ABSENT:
             continue
         value, where = found
@@ -73,6 +76,7 @@ def resolve(
             message = f"{where} is {shown(value)}, expected {expected}."
             findings.append(error("config-value", where, message, "correct it" if problem else ""))
         if problem:
+            told.add(field.name)
             continue
         # A choice that the runtime does not offer may be the truth about the draft, which can be shown then.
         known[field.name], origin[field.name] = value, where
@@ -89,7 +93,8 @@ def resolve(
             sizes = ", ".join(f"{n} = {known[n]}" for n in known if n in field.check.replace("'", " ").split())
             message = f"{origin[field.name]} does not fit: {field.check} must hold ({sizes}); {field.reason}."
             findings.append(error("config-value", origin[field.name], message, "correct it"))
-    findings += attention.judge(known) + rotation.judge(known)
+    # what is bad is not missing too
+    findings += [f for f in attention.judge(known) + rotation.judge(known, origin) if f.where not in told]
     findings += _requirements(spec, config) + _unread(spec, config)
     return Values(known, origin, tuple(findings))
 
@@ -135,7 +140,7 @@ def _default(
             return ABSENT  # a field that it needs has an error of its own
     if field.optional:
         return ABSENT
-    places = " or ".join(field.sources)
+    places = " or ".join(reading(source)[1] for source in field.sources)
     message = f"config.json has no {places}, which says the draft's {field.name}."
     findings.append(error("config-missing", field.name, message, "take the config that was published with the draft"))
     return None
@@ -173,6 +178,7 @@ def _unread(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
     read = {reading(source)[1] for field in spec.fields for source in field.sources}
     read |= {rule.key for rule in spec.require}
     containers = {path[:i] for path in read for i, sign in enumerate(path) if sign == "."}
+    lists = {path[:i] for path in read for i, sign in enumerate(path) if sign == "." and path[i + 1].isdecimal()}
 
     def paths(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         for key, value in values.items():
@@ -185,6 +191,10 @@ def _unread(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
     findings = []
     for path, value in paths("", config):
         if path in read or value is None or any(fnmatchcase(path, p) for p in spec.inert):
+            continue
+        if path in containers - lists:
+            message = f"config.json: {path} is {shown(value)}, expected an object of keys."
+            findings.append(error("config-value", f"config.json: {path}", message, "correct it"))
             continue
         message = f"config.json: {path} = {shown(value)} is not known to the {spec.title} spec and was not read."
         findings.append(warning("config-unread", path, message, "check that it changes nothing in the draft"))

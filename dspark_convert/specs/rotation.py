@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from dspark_convert.draft import Rope
 from dspark_convert.findings import Finding, error
+from dspark_convert.ggufio.rotation import yarn_length
 
 #: what a YaRN config may say beside factor and original length -> the field that has it
 YARN = {
@@ -22,13 +23,29 @@ def rope(style: str, v: Mapping[str, Any]) -> Rope:
     return Rope(pairs, v.get("rope_dimensions", v["head_dim"]), float(v["rope_theta"]), _scaling(v))
 
 
-def judge(v: Mapping[str, Any]) -> list[Finding]:
-    """A scaled rotation that nothing says the factor of."""
+def judge(v: Mapping[str, Any], origin: Mapping[str, str]) -> list[Finding]:
+    """A scaled rotation that nothing says the factor of, and a factor that nothing says the kind of.
+
+    ``origin``: where each value stood, nowhere for a default.
+    """
     kind = v.get("rope_type")
+    if v.get("rope_factor", 1) != 1 and origin.get("rope_type", "").startswith("default"):
+        place = origin["rope_factor"]
+        message = f"{place} scales the rotation, and nothing beside it says how: a rope_type is missing."
+        return [error("config-missing", "rope_type", message, "take the config that was published with the draft")]
     if kind not in ("linear", "yarn") or "rope_factor" in v:
         return []
     message = f"the rotation is scaled ({kind}), and config.json has no rope_parameters.factor or rope_scaling.factor."
     return [error("config-missing", "rope_factor", message, "take the config that was published with the draft")]
+
+
+def _length(v: Mapping[str, Any]) -> dict[str, float]:
+    """By what rotated vectors grow where DeepSeek's pair of keys says so, as in transformers' YaRN."""
+    over, under = v.get("rope_mscale"), v.get("rope_mscale_all")
+    if not over or not under:
+        return {}
+    growth = yarn_length(float(v["rope_factor"])) - 1
+    return {"attention_factor": (over * growth + 1) / (under * growth + 1)}
 
 
 def _scaling(v: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -41,7 +58,7 @@ def _scaling(v: Mapping[str, Any]) -> dict[str, Any] | None:
             "factor": float(v["rope_factor"]),
             "original_context_length": v["rope_original_context"],
         }
-        return usual | {name: float(v[field]) for name, field in YARN.items() if field in v}
+        return usual | _length(v) | {name: float(v[field]) for name, field in YARN.items() if field in v}
     if kind == "proportional":
         return {"type": kind, "rotated": v["rope_rotated"]}
     return None

@@ -194,7 +194,8 @@ def test_what_is_refused(tmp_path: Path, config: dict[str, Any], words: str) -> 
         ({"log_snr_embed.fc1.weight": np.zeros(2)}, "log-SNR conditioning"),
         ({"layers.0.self_attn.q_proj.bias": np.zeros(2)}, "lacks tensor layers.0.self_attn.k_proj.bias"),
         ({"d2t": np.zeros(6, np.float64)}, "cannot compute with d2t of type F64"),
-        ({"d2t": np.zeros(5, np.int64)}, r"draft_vocab_size is 6, but d2t is \[5\]"),
+        # with as many tokens as d2t has, where the config does not say how many
+        ({"d2t": np.zeros(5, np.int64)}, r"lm_head.weight has to be \[5, 4\], found \[6, 4\]"),
         ({"d2t": np.array([0, 0, 0, 0, 0, -1])}, "d2t does not lead to 6 of the target's 6 tokens"),
         ({"d2t": np.array([0, 0, 0, 0, 0, 1])}, "d2t does not lead to 6"),
         ({"fc.weight": np.zeros((4, 8), np.int8)}, "cannot compute with fc.weight of type I8"),

@@ -103,6 +103,15 @@ def test_facts_of_speculators(tmp_path: Path) -> None:
     assert facts.rotation == Rotation(10000.0, 32)
 
 
+def test_a_vocabulary_s_size_may_be_left_to_its_table(tmp_path: Path) -> None:
+    directory = make("speculators_dspark_bonus", tmp_path)
+    rewrite(directory, draft_vocab_size=None)
+    assert read_facts(directory).draft_vocab_size == 320
+    rewrite(directory, draft_vocab_size=300)
+    with pytest.raises(ValueError, match=r"draft_vocab_size is 300, but d2t is \[320\]"):
+        read_facts(directory)
+
+
 def test_windows_both_ways_of_speculators(tmp_path: Path) -> None:
     directory = make("speculators_dflash", tmp_path)
     rewrite(directory, sliding_window_non_causal=True)

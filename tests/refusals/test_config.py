@@ -235,9 +235,32 @@ CASES = [
     Case(
         "D60 a container that is none",
         config(rope_parameters=[ROPE]),
-        (("config-missing", "rope_theta"),),
-        ("rope_parameters",),
-        warnings=(("config-unread", "rope_parameters"),),
+        (("config-missing", "rope_theta"), ("config-value", "config.json: rope_parameters")),
+        ("rope_parameters", "an object of keys"),
+    ),
+    Case(
+        "a scaling that is no object",
+        config(rope_scaling="linear"),
+        (("config-value", "config.json: rope_scaling"),),
+        ("'linear'", "an object of keys"),
+    ),
+    Case(
+        "a factor without a kind",
+        config(rope_scaling={"factor": 4.0}, rope_parameters=ABSENT, rope_theta=1e4),
+        (("config-missing", "rope_type"),),
+        ("rope_scaling.factor", "rope_type is missing"),
+    ),
+    Case(
+        "two lengths of a window, of which none is missing",
+        config(dflash_config={"use_swa": True, "swa_window_size": 8}, sliding_window=9),
+        (("config-disagrees", "sliding_window"),),
+        ("swa_window_size says 8", "sliding_window says 9"),
+    ),
+    Case(
+        "a factor that is none, and so not missing",
+        config(rope_parameters={"rope_theta": 1e4, "rope_type": "yarn", "factor": "4"}),
+        (("config-value", "config.json: rope_parameters.factor"),),
+        ("'4'",),
     ),
     Case(
         "mask in two places that disagree",

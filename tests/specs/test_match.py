@@ -87,6 +87,11 @@ def test_not_found(config: dict[str, Any], tensors: list[str], says: str) -> Non
     assert says in str(told.value)
 
 
+def test_a_checkpoint_of_two_families_is_of_none() -> None:
+    with pytest.raises(InputError, match=r"2 families \(the plain and the renamed\): Draft, Early"):
+        match_spec({"architectures": ["Draft", "Early"]}, ["fc.weight"])
+
+
 def test_which_tables_may_be_borrowed_depends_on_what_is_there() -> None:
     names = ["fc.weight", "model.embed_tokens.weight", "lm_head.weight", "norm.weight"]
     config = {"architectures": ["Draft"]}

@@ -97,6 +97,19 @@ def scaled(kind: str, factor: float, **more: Any) -> dict[str, Any]:
             scaled("yarn", 16.0, original_context_length=64, yarn_attn_factor=1.25, yarn_beta_slow=2.0)
             | {"dflash.rope.scaling.attn_factor": pytest.approx(1.25 / (1 + 0.1 * math.log(16)), rel=1e-6)},
         ),
+        (
+            {"rope_parameters": {"full_attention": {**THETA, "factor": 4, "rope_type": "yarn", "attention_factor": 1}}},
+            scaled("yarn", 4.0, original_context_length=1024, yarn_attn_factor=1.0)
+            | {"dflash.rope.scaling.attn_factor": pytest.approx(1 / (1 + 0.1 * math.log(4)), rel=1e-6)},
+        ),
+        (
+            {
+                "rope_parameters": {**THETA, "factor": 4, "rope_type": "yarn"}
+                | {"mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 256}
+            },
+            scaled("yarn", 4.0, original_context_length=256, yarn_attn_factor=1.0)
+            | {"dflash.rope.scaling.attn_factor": pytest.approx(1 / (1 + 0.1 * math.log(4)), rel=1e-6)},
+        ),
         ({"attention_value_scale": 0.5}, {"dflash.attention.value_scale": 0.5}),
         ({"input_embedding_scale": 2}, {"dflash.embedding_scale": 2.0}),
     ],

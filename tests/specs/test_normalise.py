@@ -107,8 +107,8 @@ def test_what_is_read_two_levels_down_is_not_called_unread(pair: Pair, convert: 
     rope = {"rope_theta": 1e4, "rope_type": "default"}
     pair.config({"rope_parameters": {"full_attention": rope}})
     assert planned(pair, convert)[1] == []
-    pair.config({"rope_parameters": {"full_attention": {**rope, "factor": 4.0}}})
-    assert planned(pair, convert)[1] == [("config-unread", "rope_parameters.full_attention.factor")]
+    pair.config({"rope_parameters": {"full_attention": {**rope, "llama_3": 4.0}}})
+    assert planned(pair, convert)[1] == [("config-unread", "rope_parameters.full_attention.llama_3")]
 
 
 def test_taps_that_no_target_has(pair: Pair, convert: Convert) -> None:

@@ -75,6 +75,20 @@ def test_the_anchor_of_speculators_dspark(name: str, changes: dict[str, Any], an
     assert draft.drafts_per_block == 8 - (not anchor)
 
 
+@pytest.mark.parametrize("tokens", [8, 7])
+def test_speculators_are_told_by_their_taps_too(tokens: int, tmp_path: Path) -> None:
+    """With the keys of the layers at the top, as copies of its configs have them."""
+    draft = make("speculators_dspark_bonus", tmp_path)
+    config = json.loads((draft / "config.json").read_text())
+    layers = config.pop("transformer_layer_config")
+    (draft / "config.json").write_text(json.dumps(layers | config))
+    change(draft, proposals(tokens))
+    made = plan_for_directory(draft)
+    assert made.draft is not None
+    assert made.draft.sample_from_anchor is (tokens == 8)
+    assert made.findings == plan("speculators_dspark_bonus", tmp_path / "other").findings
+
+
 @pytest.mark.parametrize("tokens", [8, 7, None])
 def test_what_speculators_dflash_proposes_says_nothing_of_the_anchor(tokens: int | None, tmp_path: Path) -> None:
     draft = meaning("speculators_dflash", tmp_path, proposals(tokens))
@@ -92,6 +106,14 @@ def test_windows_of_speculators_are_causal(name: str, flag: object, causal: bool
 def test_an_algorithm_that_is_not_the_class_s_is_refused(tmp_path: Path) -> None:
     errors = plan(SPECULATORS[0], tmp_path, {"speculators_config.algorithm": "dflash"}).errors
     assert [(f.rule, f.where) for f in errors] == [("config-unsupported", "speculators_config.algorithm")]
+
+
+def test_the_width_of_heads_may_be_left_to_their_norms(tmp_path: Path) -> None:
+    """Of Qwen3's classes it is no quotient: 128 in Qwen3-4B's 32 heads of 2560."""
+    make("zlab_dflash", tmp_path, head_dim=64)
+    change(tmp_path, {"head_dim": ABSENT})
+    made = plan_for_directory(tmp_path)
+    assert made.findings == () and made.draft is not None and made.draft.head_dim == 64
 
 
 def test_taps_of_speculators_are_layer_inputs(tmp_path: Path) -> None:

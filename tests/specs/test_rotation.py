@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -61,11 +62,38 @@ def test_rope(style: str, values: dict[str, Any], wanted: Rope) -> None:
 @pytest.mark.parametrize("kind", ["linear", "yarn"])
 def test_a_scaled_rotation_needs_its_factor(kind: str) -> None:
     bare = {**PLAIN, "rope_type": kind, "rope_original_context": 4096}
-    assert [(f.severity, f.where) for f in judge(bare)] == [("error", "rope_factor")]
-    assert judge({**bare, "rope_factor": 2.0}) == []
+    stated = {"rope_type": "config.json: rope_scaling.type", "rope_factor": "config.json: rope_scaling.factor"}
+    assert [(f.severity, f.where) for f in judge(bare, stated)] == [("error", "rope_factor")]
+    assert judge({**bare, "rope_factor": 2.0}, stated) == []
     with pytest.raises(KeyError):
         rope("neox", bare)
 
 
 def test_others_need_none() -> None:
-    assert judge(PLAIN) == judge({}) == []
+    assert judge(PLAIN, {}) == judge({}, {}) == []
+
+
+def test_a_factor_needs_its_kind() -> None:
+    silent = {"rope_type": "default ('default')", "rope_factor": "config.json: rope_scaling.factor"}
+    told = judge({**PLAIN, "rope_factor": 4.0}, silent)
+    assert [(f.severity, f.where) for f in told] == [("error", "rope_type")]
+    assert judge({**PLAIN, "rope_factor": 1.0}, silent) == []
+    # transformers' "default" leaves a factor unread
+    assert judge({**PLAIN, "rope_factor": 4.0}, silent | {"rope_type": "config.json: rope_scaling.type"}) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "length"),
+    [
+        ({"rope_mscale": 1.0, "rope_mscale_all": 1.0}, 1.0),
+        ({"rope_mscale": 0.707, "rope_mscale_all": 1.0}, (0.0707 * math.log(16) + 1) / (0.1 * math.log(16) + 1)),
+        ({"rope_mscale": 0.707, "rope_mscale_all": 1.0, "rope_attention_factor": 1.25}, 1.25),
+        ({"rope_mscale": 0.707}, None),
+        ({"rope_mscale": 0.707, "rope_mscale_all": 0}, None),
+    ],
+)
+def test_lengths_of_yarn(more: dict[str, Any], length: float | None) -> None:
+    """By transformers' ``_compute_yarn_parameters``: the pair counts, and a stated factor before it."""
+    scaling = rope("neox", {**YARN, **more}).scaling
+    assert scaling is not None
+    assert scaling.get("attention_factor") == (None if length is None else pytest.approx(length, rel=1e-12))
