@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from tests.mutations.copies import Copy
+from dspark_convert.ggufio.reader import open_gguf
+from dspark_convert.reference.facts import Facts, read_facts
+from dspark_convert.runtime.stated import check_stated
+from tests.mutations.copies import Copy, Value, read
 from tests.runtime.families import (
     ARRAY,
     BOOLEAN,
@@ -159,3 +163,44 @@ def test_a_draft_read_from_the_anchor_needs_a_markov_head(family: Family) -> Non
     assert metadata.status == "fail"
     assert metadata.detail.startswith("the file has no Markov head, without which llama.cpp reads from the first mask")
     assert values.status == "pass"
+
+
+def stated(file: FamilyFile, facts: Facts, **kv: Value) -> str:
+    """What is wrong of the keys with ``kv`` (behind "dflash.rope.scaling.") against ``facts``; "" if nothing."""
+    copy = read(file.draft)
+    copy.kv |= {f"dflash.rope.scaling.{name}": value for name, value in kv.items()}
+    with open_gguf(copy.write(file.root / "stated.gguf")) as draft:
+        check = check_stated(draft, facts)
+    return "" if check.status == "pass" else check.detail
+
+
+def test_linear_scaling(family: Family) -> None:
+    """llama.cpp takes a factor without a type for a linear one."""
+    file = family("specforge")
+    facts = read_facts(file.directory)
+    assert facts.rotation is not None
+    scaled = replace(facts, rotation=replace(facts.rotation, divisor=4.0))
+    factor, linear = Value(FLOAT, 4.0), Value(STRING, "linear")
+    assert stated(file, scaled, factor=factor) == ""
+    assert stated(file, scaled, factor=factor, type=linear) == ""
+    assert stated(file, scaled) == "dflash.rope.scaling.factor is absent, but the checkpoint has 4"
+    assert stated(file, scaled, factor=factor, type=Value(STRING, "none")).startswith(
+        "dflash.rope.scaling.type is none"
+    )
+    assert stated(file, facts, factor=factor).startswith(
+        "dflash.rope.scaling.factor is 4, but the checkpoint has nothing"
+    )
+
+
+def test_length_that_yarn_gives_is_the_checkpoint_s(family: Family) -> None:
+    """llama.cpp lengthens by attn_factor (1 + 0.1 ln 16)."""
+    file = family("specforge_yarn")
+    facts = read_facts(file.directory)
+    assert facts.rotation is not None
+    assert facts.rotation.yarn is not None
+    longer = replace(facts, rotation=replace(facts.rotation, yarn=replace(facts.rotation.yarn, magnitude=1.5)))
+    right = Value(FLOAT, 1.5 / YARN_LENGTH)
+    assert stated(file, longer, attn_factor=right) == ""
+    assert stated(file, longer, attn_factor=right, yarn_attn_factor=Value(FLOAT, 1.5)) == ""
+    assert stated(file, longer) == "dflash.rope.scaling.attn_factor is 1, but the checkpoint has 1.17438996"
+    assert "yarn_attn_factor is 1.5" in stated(file, facts, yarn_attn_factor=Value(FLOAT, 1.5))

@@ -127,3 +127,16 @@ def test_embeddings_alone_are_the_head_too(family: Family) -> None:
 
 def test_row_goes_by_one_name() -> None:
     assert MASK_ROW == REFERENCE_S
+
+
+def test_table_that_nobody_has(family: Family) -> None:
+    """A target that is no model, and types that cannot be read."""
+    file = family("mimo")
+    target = read(file.target)
+    for name in (EMBED, HEAD):
+        del target.tensors[name]
+    (first, second) = file.judge(target=target.write(file.root / "none.gguf"))[1].detail.split("; ")
+    assert first == f"{EMBED} is in the file, but neither the checkpoint nor the target has it"
+    assert second == f"{HEAD} is in the file, but neither the checkpoint nor the target has it"
+    _, values = file.changed(borrow, file.root / "none.gguf")
+    assert values.detail == f"the target has no {EMBED} to borrow; the target has no {HEAD} to borrow"
