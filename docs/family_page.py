@@ -70,7 +70,7 @@ def _anchor(base: Spec) -> str:
 def _recognised(spec: Spec) -> str:
     text = f"Recognised by the class {_list(spec.architectures)} with one of {_list(spec.required_tensors)}"
     if spec.keys:
-        text += f" and the config key {_list(spec.keys)}"
+        text += f" and one of the config keys {_list(spec.keys)}"
     unless = [f"it holds {_list(spec.foreign_tensors)}"] if spec.foreign_tensors else []
     unless += [f"config.json has {_list(spec.foreign_keys)}"] if spec.foreign_keys else []
     if unless:
