@@ -64,9 +64,9 @@ def fields(v: Mapping[str, Any]) -> dict[str, Any]:
     if "use_swa" not in v:
         return {"sliding_window": v.get("sliding_window")}
     windows = windowed(v)
-    both, pattern = causal(v)
+    one_sided, pattern = causal(v)
     return {
-        "causal": both,
+        "causal": one_sided,
         "causal_pattern": pattern,
         "sliding_window": v["sliding_window"] if windows else None,
         "sliding_window_pattern": windows,

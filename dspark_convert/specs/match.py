@@ -110,7 +110,7 @@ def shared_tensors(config: Mapping[str, Any], names: Iterable[str]) -> list[str]
 def choose_tensors(config: Mapping[str, Any], names: Iterable[str]) -> tuple[list[str], bool]:
     """The needed among an index's tensors, and whether the target's stand beside them (``source.checkpoint.Needs``).
 
-    None where the checkpoint is of no known family: its names have told enough.
+    None are needed of a checkpoint of no known family: its names have told enough.
     """
     names = list(names)
     try:

@@ -16,6 +16,7 @@ from dspark_convert.findings import Finding, error
 from dspark_convert.jobs import Encoding, Source
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.specs.load import Scales
+from dspark_convert.specs.missing import FETCH
 from dspark_convert.words import shown
 
 #: dtype of codes -> how they are read
@@ -27,7 +28,7 @@ NVFP4_DTYPE = "U8"
 NVFP4_COLUMNS = 16
 #: columns that one scale of FP4 covers (OCP Microscaling formats, MXFP4)
 FP4_COLUMNS = 32
-FETCH = "fetch the whole checkpoint"
+PUBLISHED = "convert the checkpoint as it was published"
 
 
 def partner(scales: Scales | None, name: str) -> str | None:
@@ -68,15 +69,11 @@ def read_source(
         return Source(ref)
     if held is None:
         message = f"{ref.name} is {ref.dtype} and means nothing without its scale: {beside} is missing."
-        return error("tensor-scale-missing", ref.name, message, "fetch the whole checkpoint")
-    if held.dtype != "F8_E8M0":
-        message = f"{held.name}, the scale of {ref.name}, is {held.dtype}, expected F8_E8M0."
-        return error("tensor-scale", held.name, message, "convert the checkpoint as it was published")
-    if len(ref.shape) != 2 or 0 in ref.shape:
-        message = f"{ref.name} has shape {shown(list(ref.shape))}, but {ref.dtype} is read of matrices alone."
-        return error("tensor-scale", ref.name, message, "fetch its file again")
+        return error("tensor-scale-missing", ref.name, message, FETCH)
+    if problem := _odd(ref, held, "F8_E8M0", ref.dtype):
+        return problem
     if encoding == "fp4":
-        return _fp4(ref, held)
+        return _unfit_in_rows(ref, held, FP4_COLUMNS) or Source(ref, "fp4", held)
     return _fp8(ref, held, known.get(scales.tile))
 
 
@@ -86,26 +83,28 @@ def _nvfp4(ref: TensorRef, held: TensorRef | None, whole: TensorRef | None) -> S
         return error("tensor-scale-missing", ref.name, message, FETCH)
     if whole.dtype != "F32" or prod(whole.shape) != 1:
         message = f"{whole.name} is {whole.dtype} {shown(list(whole.shape))}, expected one F32 number."
-        return error("tensor-scale", whole.name, message, "convert the checkpoint as it was published")
-    if held.dtype != "F8_E4M3":
-        message = f"{held.name}, the scale of {ref.name}, is {held.dtype}, expected F8_E4M3."
-        return error("tensor-scale", held.name, message, "convert the checkpoint as it was published")
+        return error("tensor-scale", whole.name, message, PUBLISHED)
+    problem = _odd(ref, held, "F8_E4M3", "NVFP4") or _unfit_in_rows(ref, held, NVFP4_COLUMNS)
+    return problem or Source(ref, "nvfp4", held, tensor_scale=whole)
+
+
+def _odd(ref: TensorRef, held: TensorRef, dtype: str, codes: str) -> Finding | None:
+    """What is wrong with the type of the scales ``held``, or with codes that are no matrix."""
+    if held.dtype != dtype:
+        message = f"{held.name}, the scale of {ref.name}, is {held.dtype}, expected {dtype}."
+        return error("tensor-scale", held.name, message, PUBLISHED)
     if len(ref.shape) != 2 or 0 in ref.shape:
-        message = f"{ref.name} has shape {shown(list(ref.shape))}, but NVFP4 is read of matrices alone."
+        message = f"{ref.name} has shape {shown(list(ref.shape))}, but {codes} is read of matrices alone."
         return error("tensor-scale", ref.name, message, "fetch its file again")
-    rows, columns = ref.shape[0], 2 * ref.shape[1]
-    if columns % NVFP4_COLUMNS or held.shape != (rows, columns // NVFP4_COLUMNS):
-        expected = f"[{rows}, {columns // NVFP4_COLUMNS}], one for {NVFP4_COLUMNS} of the {columns} columns"
-        return _unfit(ref, held, expected)
-    return Source(ref, "nvfp4", held, tensor_scale=whole)
+    return None
 
 
-def _fp4(ref: TensorRef, held: TensorRef) -> Source | Finding:
+def _unfit_in_rows(ref: TensorRef, held: TensorRef, each: int) -> Finding | None:
+    """Scales that are not one for ``each`` columns, of which a byte of the codes holds two."""
     rows, columns = ref.shape[0], 2 * ref.shape[1]
-    if columns % FP4_COLUMNS == 0 and held.shape == (rows, columns // FP4_COLUMNS):
-        return Source(ref, "fp4", held)
-    expected = f"[{rows}, {columns // FP4_COLUMNS}], one for {FP4_COLUMNS} of the {columns} columns"
-    return _unfit(ref, held, expected)
+    if columns % each == 0 and held.shape == (rows, columns // each):
+        return None
+    return _unfit(ref, held, f"[{rows}, {columns // each}], one for {each} of the {columns} columns")
 
 
 def _fp8(ref: TensorRef, held: TensorRef, block: list[int] | None) -> Source | Finding:
