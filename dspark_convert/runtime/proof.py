@@ -230,9 +230,10 @@ class Proof:
         values = self._values
         tensors = {tensor.name: tensor for tensor in draft.tensors}
         unkept = {name: partial(dequantise, draft, tensors[own], e) for name, (own, e) in values.unkept.items()}
-        # Where rounding decides which experts are taken, it has to be the same on both sides; and a draft that is
-        # published in four bits has no file that would be compared without.
-        alike = self.facts.stages is not None or GGMLType.NVFP4 in values.multiplied
+        # Where rounding decides which experts or tokens are taken, it has to be the same on both sides; and a draft
+        # that is published in four bits has no file that would be compared without.
+        chooses = self.facts.stages is not None or self.facts.dflash2 is not None
+        alike = chooses or GGMLType.NVFP4 in values.multiplied
         options |= {"weights": values.held, "roundings": values.inputs if alike else {}, "elsewhere": unkept}
         return self._load(draft, embed=values.embed, head=values.head, **options)
 

@@ -97,5 +97,5 @@ def make_recording(session: Any, run: Any, prompt: list[int]) -> Recording:
         confidences=np.array([empty if block.confidences is None else block.confidences for block in blocks]),
         experts=np.array(experts if len(experts) == len(blocks) else [], np.int64),
         candidates=lattices[..., :k].astype(np.int64),
-        scores=lattices[..., k:].reshape(*lattices.shape[:-1], k, k) if k else lattices,
+        scores=lattices[..., k:].reshape(*lattices.shape[:-1], k, k) if lattices.size else lattices,
     )

@@ -5,6 +5,7 @@ All mutants are judged by their files; each kind of mistake also runs in llama.c
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ TEXT = "once upon a time there was a little cat that sat on the mat"
 #: tokens that leave a window of 12 behind, and for DFlash2 one of 24
 PROMPT, LONG_PROMPT = f"{TEXT} and the boat", f"{TEXT} and {TEXT}"
 AT_LEAST = 600
+ROUNDED = ("bf16", "q8_0", "f16", "q4_0")
 
 COMPUTED = {"drafting", "features", "parity", "confidence"}
 #: before anything was computed
@@ -40,10 +42,10 @@ def run_once() -> dict[str, set[str]]:
 RUN = run_once()
 
 
-def bench_of(family: str, root: Path) -> Bench:
+def bench_of(family: str, root: Path, outtype: str = "f32") -> Bench:
     pair = MAKERS[family](root)
     good, target = root / "dspark-good.gguf", root / "target.gguf"
-    convert(pair, good)
+    convert(pair, good, outtype=outtype)
     write_target_gguf(pair.target_dir, target)
     prompt = LONG_PROMPT if family.startswith("dflash2") else PROMPT
     return Bench(root, pair.draft_dir, pair.target_dir, {"omit": good}, {"right": target}, [prompt], max_tokens=6)
@@ -71,6 +73,20 @@ def test_every_mutant_is_caught(family: str, tmp_path: Path, capsys: pytest.Capt
     assert {v.name for v in verdicts} - {v.name for v in caught} == EITHER.get(family, set())
     unseen = {verdict.name for verdict in ran} - {verdict.name for verdict in seen}
     assert unseen == (set(SAME_NUMBERS) | EITHER.get(family, set())) & {verdict.name for verdict in ran}
+
+
+@pytest.mark.parametrize(("family", "outtype"), list(zip(FAMILIES, cycle(ROUNDED), strict=False)))
+def test_good_files_of_other_types_pass(family: str, outtype: str, tmp_path: Path) -> None:
+    bench = bench_of(family, tmp_path, outtype)
+    verdict = bench.judge("good", bench.good["omit"])
+    assert not problems(verdict, family), verdict.line(0)
+
+
+@pytest.mark.parametrize("outtype", ROUNDED)
+def test_rounding_moves_a_selector_s_scores_alike(outtype: str, tmp_path: Path) -> None:
+    bench = bench_of("dflash2", tmp_path, outtype)
+    verdict = bench.judge("good", bench.good["omit"])
+    assert not problems(verdict, "dflash2"), verdict.line(0)
 
 
 def test_there_are_as_many_as_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,14 @@ import torch
 from dspark_convert.errors import EnvironmentFault
 from dspark_convert.runtime.guard import run_job
 from dspark_convert.runtime.library import find_library
-from dspark_convert.runtime.recording import MAX_BYTES, MAX_ROUNDS, Recording, read_recording, rounds_to_keep
+from dspark_convert.runtime.recording import (
+    MAX_BYTES,
+    MAX_ROUNDS,
+    Recording,
+    make_recording,
+    read_recording,
+    rounds_to_keep,
+)
 from dspark_convert.runtime.shape import DraftShape
 from fixtures.qwen3_torch import Qwen3
 from tests.runtime.pairs import PairFiles, config
@@ -64,6 +72,15 @@ def test_recording_is_what_the_target_decoded(random_pair: PairFiles, tmp_path: 
     features = recording.features((3, 1), 5)
     assert features.shape == (5, 2 * 128)
     np.testing.assert_array_equal(features[:, 128:], recording.inputs[:5, 1])
+
+
+def test_a_text_that_ends_at_once_has_no_rounds() -> None:
+    """Nor candidates, where a selector chooses."""
+    session = SimpleNamespace(watched=[1, 2], shape=SimpleNamespace(selector_top_k=8))
+    run = SimpleNamespace(watched=[np.zeros((3, 2, 16), np.float32)], rounds=[], tokens=[7])
+    recording = make_recording(session, run, [4, 5, 6])
+    assert recording.tokens.tolist() == [4, 5, 6]
+    assert (len(recording.positions), recording.candidates.size, recording.scores.size) == (0, 0, 0)
 
 
 def test_slots_that_propose_nothing_are_recorded_too(random_pair: PairFiles, tmp_path: Path) -> None:
