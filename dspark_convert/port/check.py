@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error
+from dspark_convert.ggufio.rotation import FREQUENCIES
 from dspark_convert.ggufio.types import GGMLType
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dspark_convert.plan import Plan
 
 #: type and names of numbers that rules look at; no other tensor's bytes are needed
-READ_TYPE, READ_NAMES = GGMLType.I64, (".scale", ".input_scale")
+READ_TYPE, READ_NAMES = GGMLType.I64, (".scale", ".input_scale", FREQUENCIES)
 
 #: what is said of the planned file that its path alone decides, or that its maker has chosen
 NOT_ASKED = ("file-name", "early-layout", "legacy-layout")
