@@ -14,13 +14,11 @@ from typing import Any
 from dspark_convert.findings import Finding, error, info
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.jobs import Source, TensorJob
-from dspark_convert.shared import find_table
+from dspark_convert.shared import HEAD, TABLES, find_table
 from dspark_convert.source.mask_embedding import MaskEmbedding
 from dspark_convert.specs.policy import Types
 from dspark_convert.target import Target
 from dspark_convert.words import shown
-
-TABLES = ("token_embd.weight", "output.weight")
 
 
 def judge_mask_row(mask: MaskEmbedding, known: Mapping[str, Any]) -> list[Finding]:
@@ -43,7 +41,7 @@ def find_tables(
     shape = known.get("vocab_size"), known.get("hidden_size")
     tables: dict[str, Source] = {}
     for name in TABLES:
-        head = name == "output.weight"
+        head = name == HEAD
         source = own.get(name) or (find_table(target, head=head) if target is not None else None)
         what = "head" if head else "embeddings"
         if source is None:

@@ -20,11 +20,11 @@ from dspark_convert.foreign.jobs import jobs_in_dialect
 from dspark_convert.foreign.keys import in_dialect, judge_dialect
 from dspark_convert.ggufio.types import KV
 from dspark_convert.jobs import Source, TensorJob
-from dspark_convert.mask_row import TABLES, find_tables, judge_mask_row, make_table_jobs
+from dspark_convert.mask_row import find_tables, judge_mask_row, make_table_jobs
 from dspark_convert.options import Dialect, Options
 from dspark_convert.pair.judge import judge_pair, judge_taps
-from dspark_convert.shared import judge_shared
-from dspark_convert.source.checkpoint import Checkpoint, Rows, open_checkpoint
+from dspark_convert.shared import EMBEDDINGS, HEAD, TABLES, judge_shared
+from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
 from dspark_convert.source.classify import is_full_model
 from dspark_convert.source.safetensors_header import TensorRef
 from dspark_convert.specs.load import Spec, flat_name
@@ -85,17 +85,7 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     findings += [*values.findings, *problems]
     tables: dict[str, Source] = {}
     if checkpoint.mask_embedding is None:
-        written, notes = _shared(
-            spec,
-            places,
-            flat,
-            target,
-            options,
-            mask_token_id=values.known.get("mask_token_id"),
-            tied=checkpoint.config.get("tie_word_embeddings") is True,
-            complete=checkpoint.complete,
-            read=checkpoint.rows,
-        )
+        written, notes = _shared(spec, checkpoint, places, flat, values.known.get("mask_token_id"), target, options)
     else:
         own = {place.gguf: place.read[0] for place in places if place.gguf in TABLES and place.read}
         written = [place for place in places if place.gguf not in TABLES]
@@ -155,27 +145,22 @@ def _match(checkpoint: Checkpoint, target: Target | None) -> Spec:
 
 def _shared(
     spec: Spec,
+    checkpoint: Checkpoint,
     places: list[Place],
     flat: Mapping[str, TensorRef],
+    mask_token_id: int | None,
     target: Target | None,
     options: Options,
-    *,
-    mask_token_id: int | None,
-    tied: bool,
-    complete: bool,
-    read: Rows | None,
 ) -> tuple[list[Place], list[Finding]]:
-    """The places to write once the choice about the target's tensors is applied, and its findings.
-
-    ``read``: as in ``Checkpoint``.
-    """
+    """The places to write once the choice about the target's tensors is applied, and its findings."""
     shared = [place for place in places if place.shared]
     include = options.shared_tensors == "include"
+    tied = checkpoint.config.get("tie_word_embeddings") is True
     findings: list[Finding] = []
-    if complete and target is not None:
-        judge = partial(judge_shared, target=target, included=include, read=read)
+    if checkpoint.complete and target is not None:
+        judge = partial(judge_shared, target=target, included=include, read=checkpoint.rows)
         for place in shared:
-            head = place.gguf == "output.weight"
+            head = place.gguf == HEAD
             ours = flat[place.source]
             findings += judge(ours, head=head, mask_token_id=mask_token_id)
             if tied and len(shared) == 1 and not head and not target.tied:  # this table is the draft's head too
@@ -193,11 +178,11 @@ def _shared(
                 findings.append(warning("shared-omitted", names, alone + message, fix))
         return [place for place in places if not place.shared], findings
     names = ", ".join(place.source for place in shared) or "neither"
-    held = {place.gguf for place in places} & {"token_embd.weight", "output.weight"}
-    if held == {"token_embd.weight"} and target is not None and target.tied:
+    held = {place.gguf for place in places} & set(TABLES)
+    if held == {EMBEDDINGS} and target is not None and target.tied:
         message = "the embeddings serve as the head too, as in the target; llama.cpp before b10434 refuses such a file."
         findings.append(warning("token-embd-alone", names, message))
-    elif complete and held != {"token_embd.weight", "output.weight"}:
+    elif checkpoint.complete and held != set(TABLES):
         message = f"embeddings and head must be written both or neither; the checkpoint holds {names}."
         findings.append(error("shared-incomplete", names, message, "use --shared-tensors omit"))
     return places, findings
@@ -230,7 +215,7 @@ def tokenizer_kvs(target: Target, vocab_size: int, options: Options, findings: l
 
 
 def _with_shared(draft: Draft, names: set[str]) -> Draft:
-    return replace(draft, has_token_embd="token_embd.weight" in names, has_output="output.weight" in names)
+    return replace(draft, has_token_embd=EMBEDDINGS in names, has_output=HEAD in names)
 
 
 def refuse(plan: Plan, *, strict: bool) -> None:

@@ -22,6 +22,9 @@ from dspark_convert.target import Target
 if TYPE_CHECKING:
     from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 
+#: tables that a draft may borrow from its target
+EMBEDDINGS, HEAD = TABLES = ("token_embd.weight", "output.weight")
+
 #: rows of the shared tensors that are compared with the target's
 SAMPLED_ROWS = 64
 #: how far a row of the target may be from the draft's, as a share of its length: rounding either to BF16
@@ -155,7 +158,7 @@ def _of_gguf(target: Target, head: bool) -> Iterator[_Table | None]:
 
 
 def _tensor(file: GGUFFile, target: Target, head: bool) -> GGUFTensor | None:
-    tensor = file.tensor("output.weight" if head and not target.tied else "token_embd.weight")
+    tensor = file.tensor(HEAD if head and not target.tied else EMBEDDINGS)
     return tensor if file.byte_order == "little" else None
 
 

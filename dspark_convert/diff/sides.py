@@ -12,6 +12,7 @@ from dspark_convert.errors import InputError, UsageError
 from dspark_convert.findings import Finding
 from dspark_convert.ggufio.types import KV, GGMLType
 from dspark_convert.options import Options
+from dspark_convert.shared import TABLES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,7 +139,7 @@ def _options(beside: tuple[GGUFFile, Reading] | None) -> Options:
     if beside is None:
         return Options()
     held = beside[1].view.file
-    own = all(held.tensor(name) is not None for name in ("token_embd.weight", "output.weight"))
+    own = all(held.tensor(name) is not None for name in TABLES)
     return Options(shared_tensors="include" if own else "omit")
 
 

@@ -16,10 +16,10 @@ from dspark_convert.ggufio.layouts import Layout, dialect_key, dialect_name, lay
 from dspark_convert.ggufio.layouts.names import MAINLINE, OWN
 from dspark_convert.ggufio.layouts.view import MASK, TAPS
 from dspark_convert.ggufio.types import KV, array, string
+from dspark_convert.shared import EMBEDDINGS, HEAD, TABLES
 
 ARCHITECTURE = "general.architecture"
 WITH_MAINLINE = "use --dialect dflash"
-TABLES = ("token_embd.weight", "output.weight")
 WITHOUT_TABLES = "use --shared-tensors omit or --dialect dflash"
 
 
@@ -67,8 +67,8 @@ def _reasons(layout: Layout, draft: Draft) -> Iterator[tuple[str, str]]:
         if feature not in can.holds and can.backbone != "stages":
             yield where, f"it has no {what}"
     held = {
-        "token_embd.weight": draft.has_token_embd,
-        "output.weight": draft.has_output,
+        EMBEDDINGS: draft.has_token_embd,
+        HEAD: draft.has_output,
         "d2t": draft.draft_vocab_size != draft.vocab_size,
         "blk.0.attn_sinks.weight": draft.has_sinks and not draft.deepseek4,
     }

@@ -26,14 +26,13 @@ from dspark_convert.plan import Plan, in_words_of, tokenizer_kvs
 from dspark_convert.port.check import read_back
 from dspark_convert.port.metadata import judge_keys, own_tokenizer, port_metadata
 from dspark_convert.port.tensors import (
-    EMBEDDINGS,
-    HEAD,
     choose_shared,
     fold_scales,
     make_port_jobs,
     make_types,
     read_tensors,
 )
+from dspark_convert.shared import EMBEDDINGS, HEAD
 from dspark_convert.specs.policy import label, main_type
 from dspark_convert.target import Target
 

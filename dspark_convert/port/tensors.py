@@ -17,7 +17,7 @@ from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType, bits_per_number
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.options import Options
-from dspark_convert.shared import can_compare, judge_shared
+from dspark_convert.shared import EMBEDDINGS, HEAD, TABLES, can_compare, judge_shared
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.specs.load import Role, load_specs
 from dspark_convert.specs.policy import (
@@ -34,14 +34,8 @@ from dspark_convert.tensors.casts import SOURCE_DTYPES
 from dspark_convert.tensors.dequantise import READABLE
 from dspark_convert.words import listed
 
-#: tables that a draft may borrow from its target
-EMBEDDINGS, HEAD = "token_embd.weight", "output.weight"
-
-#: what stands in no spec: heads of other families by the start of their name
-HEAD_NAMES = ("selector_", "markov_", "conf_proj.", EMBEDDINGS, HEAD)
-#: tensors that llama.cpp wants as they are, by the end of their name
+#: numbers beside a matrix, which llama.cpp wants as they are, by the end of their name
 SCALE_NAMES = (".scale", ".input_scale")
-FIXED_NAMES = ("_conv_base", "d2t", *SCALE_NAMES)
 
 MARKOV_HEAD = ("markov_w1.weight", "markov_w2.weight")
 
@@ -87,13 +81,11 @@ def read_tensors(file: GGUFFile, names: Iterable[tuple[GGUFTensor, str]]) -> tup
 
 
 def role_of(name: str) -> Role:
-    """The role of mainline's tensor ``name``, from the specs or, of families without one, from its name."""
+    """The role of mainline's tensor ``name``, from the specs; of one that stands in none, by its name."""
     for pattern, role in _roles():
         if pattern.fullmatch(name):
             return role
-    if name.endswith(FIXED_NAMES):
-        return "fixed"
-    return "head" if name.startswith(HEAD_NAMES) else "matrix"
+    return "fixed" if name.endswith(SCALE_NAMES) else "matrix"
 
 
 @cache
@@ -229,7 +221,7 @@ def choose_shared(
         compared += can_compare(each.source.values, target, head=each.name == HEAD)
     names = " and ".join(each.name for each in shared) or "neither"
     if include:
-        if {each.name for each in shared} != {EMBEDDINGS, HEAD} and not (
+        if {each.name for each in shared} != set(TABLES) and not (
             shared and target is not None and target.tied and shared[0].name == EMBEDDINGS
         ):
             message = f"embeddings and head must be written both or neither; the file holds {names}."
