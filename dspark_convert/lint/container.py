@@ -8,6 +8,7 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import FILE_TYPES, GGMLType
+from dspark_convert.lint.fixes import REWRITE
 
 #: types whose ``general.file_type`` says that some matrix has them; k-quants fall back to others where rows do
 #: not fit, so their numbers promise nothing
@@ -48,4 +49,4 @@ def _file_type(file: GGUFFile) -> Iterator[Finding]:
         return
     names = sorted({tensor.type_name for tensor in file.tensors if tensor.type in held})
     message = f"the file says {number} ({stated.name}), but its matrices are {', '.join(names)}."
-    yield warning("file-type", "general.file_type", message, "rewrite the file: dspark-convert FILE")
+    yield warning("file-type", "general.file_type", message, REWRITE)

@@ -14,15 +14,13 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.layers import GELU, SCALES
 from dspark_convert.ggufio.reader import GGUFFile
-from dspark_convert.lint.stages import AGAIN
+from dspark_convert.lint.fixes import CORRECT, VALIDATE
 from dspark_convert.words import shown
 
 #: tensors that llama.cpp looks for layer by layer, and that a model has in all or in none
 OPTIONAL = re.compile(r"blk\.\d+\.(attn_sinks|post_attention_norm|post_ffw_norm|layer_output_scale)\.weight")
 
 ACTIVATION = "dflash.hidden_activation"
-
-VALIDATE = "validate the draft before relying on it"
 
 
 def check_layers(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
@@ -39,7 +37,7 @@ def _scales(draft: Draft) -> Iterator[Finding]:
     for key, field in SCALES.items():
         value = getattr(draft, field)
         if value is not None and not (isfinite(value) and value > 0):
-            yield error("scale-value", key, f"the scale is {value:g}; a positive number is expected.", AGAIN)
+            yield error("scale-value", key, f"the scale is {value:g}; a positive number is expected.", CORRECT)
 
 
 def _logits(draft: Draft) -> Iterator[Finding]:
@@ -61,14 +59,14 @@ def _activation(file: GGUFFile) -> Iterator[Finding]:
     stated = file.metadata.get(ACTIVATION)
     if stated is not None and stated not in ("silu", *GELU):
         message = f"the activation is {shown(stated)}; llama.cpp has silu and {' and '.join(GELU)}, and refuses others."
-        yield error("activation", "hidden_activation", message, AGAIN)
+        yield error("activation", "hidden_activation", message, CORRECT)
 
 
 def _shared_keys(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     """Gemma4's layers, which have GELU too, are the only ones that mean it."""
     if draft.shared_kv and file.metadata.get(ACTIVATION) in (None, "silu"):
         message = "no layer has a value projection, so llama.cpp uses the keys as values; only Gemma4 drafts mean that."
-        yield warning("values-missing", "blk.*.attn_v.weight", message, AGAIN)
+        yield warning("values-missing", "blk.*.attn_v.weight", message, CORRECT)
 
 
 def _uneven(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
@@ -76,7 +74,7 @@ def _uneven(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     for name, count in held.items():
         if count < draft.n_layer:
             message = f"{count} of {draft.n_layer} layers have this tensor; llama.cpp leaves it out of the others."
-            yield warning("layers-differ", f"blk.*.{name}.weight", message, AGAIN)
+            yield warning("layers-differ", f"blk.*.{name}.weight", message, CORRECT)
 
 
 def _partial(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
@@ -95,7 +93,7 @@ def _causal(draft: Draft) -> Iterator[Finding]:
     pattern = draft.causal_pattern
     if pattern and len(pattern) != draft.n_layer:
         message = f"the list has {len(pattern)} entries for {draft.n_layer} layers."
-        yield error("causal-pattern-length", "dspark.causal_pattern", message, AGAIN)
+        yield error("causal-pattern-length", "dspark.causal_pattern", message, CORRECT)
     elif len(set(pattern)) > 1:
         layers = [number for number, causal in enumerate(pattern) if causal]
         written = "causal" if draft.causal else "both ways"
@@ -103,4 +101,4 @@ def _causal(draft: Draft) -> Iterator[Finding]:
         yield warning("causal-mixed", "dspark.causal_pattern", message, VALIDATE)
     elif pattern and pattern[0] != draft.causal:
         message = f"all layers were trained {'causal' if pattern[0] else 'both ways'}, but the flag says otherwise."
-        yield error("meaning-disagrees", "dspark.causal_pattern", message, AGAIN)
+        yield error("meaning-disagrees", "dspark.causal_pattern", message, CORRECT)

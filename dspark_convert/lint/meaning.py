@@ -9,9 +9,10 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.lint.dflash2 import check_dflash2
+from dspark_convert.lint.fixes import CORRECT
 from dspark_convert.lint.layers import check_layers
 from dspark_convert.lint.rotation import check_rotation, check_scaling
-from dspark_convert.lint.stages import AGAIN, check_stages
+from dspark_convert.lint.stages import check_stages
 from dspark_convert.pair.judge import TOLD_TAPS, judge_order
 from dspark_convert.words import shown
 
@@ -43,65 +44,65 @@ def _block(draft: Draft) -> Iterator[Finding]:
     smallest = 1 if draft.sample_from_anchor else 2
     if not smallest <= draft.block_size <= MAX_BLOCK_SIZE:
         message = f"the block size is {draft.block_size}; {smallest} to {MAX_BLOCK_SIZE} make sense."
-        yield error("block-size", "block_size", message, AGAIN)
+        yield error("block-size", "block_size", message, CORRECT)
 
 
 def _taps(draft: Draft) -> Iterator[Finding]:
     taps = draft.target_layers
     if not taps:
-        yield error("taps-empty", "target_layers", "the draft taps no layer of its target.", AGAIN)
+        yield error("taps-empty", "target_layers", "the draft taps no layer of its target.", CORRECT)
     if any(tap < 0 for tap in taps):
         message = (
             f"{list(taps[:TOLD_TAPS])} holds a negative layer, on which llama.cpp aborts; the embeddings' output is 0."
         )
-        yield error("taps-negative", "target_layers", message, AGAIN)
-    yield from judge_order(taps, "target_layers", AGAIN)
+        yield error("taps-negative", "target_layers", message, CORRECT)
+    yield from judge_order(taps, "target_layers", CORRECT)
 
 
 def _heads(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     heads, heads_kv, width = draft.n_head, draft.n_head_kv, draft.head_dim
     if not (0 < heads <= MAX_HEADS and 0 < heads_kv <= heads) or heads % heads_kv:
         message = f"{heads} query heads cannot share {heads_kv} key/value heads evenly."
-        yield error("head-counts", "attention.head_count", message, AGAIN)
+        yield error("head-counts", "attention.head_count", message, CORRECT)
     rotated = draft.rope.dimension_count
     if not 0 < width <= MAX_HEAD_DIM:
         message = f"heads are {width} wide; 1 to {MAX_HEAD_DIM} make sense."
-        yield error("head-width", "attention.key_length", message, AGAIN)
+        yield error("head-width", "attention.key_length", message, CORRECT)
     elif not 0 < rotated <= width or rotated % 2:
         message = f"RoPE rotates {rotated} of a head's {width} dimensions; an even number up to the width is needed."
-        yield error("rope-dimensions", "rope.dimension_count", message, AGAIN)
+        yield error("rope-dimensions", "rope.dimension_count", message, CORRECT)
     elif draft.deepseek4 is None:
         # llama.cpp's default for either width
         values = file.metadata.get("dflash.attention.value_length", draft.hidden_size // max(heads, 1))
         if values != width:
             message = f"values are {shown(values)} wide and keys {width}; llama.cpp aborts on a draft like that."
-            yield error("value-width", "attention.value_length", message, AGAIN)
+            yield error("value-width", "attention.value_length", message, CORRECT)
 
 
 def _numbers(draft: Draft) -> Iterator[Finding]:
     eps, base = draft.rms_norm_eps, draft.rope.freq_base
     if not 0 < eps < 1e-2:
         message = f"the epsilon of the norms is {eps:g}; it is 1e-20 to 1e-5 in every published model."
-        yield error("norm-epsilon", "attention.layer_norm_rms_epsilon", message, AGAIN)
+        yield error("norm-epsilon", "attention.layer_norm_rms_epsilon", message, CORRECT)
     if not (math.isfinite(base) and base > 1):
         message = f"the base of RoPE is {base:g}; it is 1e4 to 1e9 in every published model."
-        yield error("rope-base", "rope.freq_base", message, AGAIN)
+        yield error("rope-base", "rope.freq_base", message, CORRECT)
 
 
 def _window(draft: Draft) -> Iterator[Finding]:
     pattern = draft.sliding_window_pattern
     if draft.sliding_window and not pattern:
         message = "there is a sliding window and no list of the layers that have it, which llama.cpp refuses."
-        yield error("window-without-pattern", "attention.sliding_window_pattern", message, AGAIN)
+        yield error("window-without-pattern", "attention.sliding_window_pattern", message, CORRECT)
     elif pattern and len(pattern) != draft.n_layer:
         message = f"the list has {len(pattern)} entries for {draft.n_layer} layers."
-        yield error("window-pattern-length", "attention.sliding_window_pattern", message, AGAIN)
+        yield error("window-pattern-length", "attention.sliding_window_pattern", message, CORRECT)
     elif pattern and draft.sliding_window and not any(pattern):
         message = f"no layer uses the sliding window of {draft.sliding_window}, on which llama.cpp aborts."
-        yield error("window-unused", "attention.sliding_window_pattern", message, AGAIN)
+        yield error("window-unused", "attention.sliding_window_pattern", message, CORRECT)
     elif any(pattern) and not draft.sliding_window:
         message = "layers are marked for a sliding window that is not given; llama.cpp lets them see the whole context."
-        yield warning("pattern-without-window", "attention.sliding_window", message, AGAIN)
+        yield warning("pattern-without-window", "attention.sliding_window", message, CORRECT)
 
 
 def _flags(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
@@ -114,10 +115,10 @@ def _flags(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
         yield error("anchor-without-markov", "sample_from_anchor", message, fix)
     if not draft.has_confidence_head and file.tensor("conf_proj.weight") is not None:
         message = "has_confidence_head is false, but the tensor is there: the confidences are never used."
-        yield warning("confidence-flag", "conf_proj.weight", message, AGAIN)
+        yield warning("confidence-flag", "conf_proj.weight", message, CORRECT)
     if "dflash.embedding_length_out" in file.metadata:
         message = "llama.cpp takes it for the width of the draft's output and aborts."
-        yield error("embedding-length-out", "dflash.embedding_length_out", message, AGAIN)
+        yield error("embedding-length-out", "dflash.embedding_length_out", message, CORRECT)
     if draft.markov_head_type not in ("vanilla", "zero", "none"):
         message = f"the Markov head is {draft.markov_head_type!r}; llama.cpp computes vanilla ones only."
         yield error("markov-type", "dspark.markov_head_type", message)

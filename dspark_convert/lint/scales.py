@@ -10,6 +10,7 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.lint.fixes import AGAIN, SHOWN_NAMES, VALIDATE
 from dspark_convert.lint.wanted import Wanted
 from dspark_convert.words import listed
 
@@ -19,10 +20,6 @@ SUFFIXES = (".scale", ".input_scale")
 APPLIED = ("fc.scale", "markov_w2.scale")
 #: parts of a layer like Qwen3's whose scales it multiplies with
 PROJECTIONS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-
-AGAIN = "convert the published checkpoint again"
-#: names shown of a list; the rest is counted
-SHOWN_NAMES = 6
 
 
 def is_scale(tensor: GGUFTensor, by_name: Mapping[str, Wanted]) -> bool:
@@ -86,4 +83,4 @@ def _nvfp4(file: GGUFFile) -> Iterator[Finding]:
             f"none of {len(bare)} NVFP4 matrices has a .scale: right if llama.cpp rounded them, wrong if they were"
             " published so."
         )
-        yield warning("nvfp4-scale", bare[0], message, "validate the draft before relying on it")
+        yield warning("nvfp4-scale", bare[0], message, VALIDATE)

@@ -13,9 +13,8 @@ from dspark_convert.draft import DeepSeek4, Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import MAX_EXPERTS, MAX_LAYERS, SQRT_SOFTPLUS, GGMLType
+from dspark_convert.lint.fixes import CORRECT
 from dspark_convert.words import shown
-
-AGAIN = "correct the checkpoint's config and convert again"
 
 #: residual streams that ggml mixes
 STREAMS = 4
@@ -40,61 +39,61 @@ def _experts(file: GGUFFile, stage: DeepSeek4) -> Iterator[Finding]:
     count, used = stage.n_expert, stage.n_expert_used
     if not 0 < used <= count <= MAX_EXPERTS:
         message = f"{used} of {count} experts are used; 1 to all of at most {MAX_EXPERTS:,} make sense."
-        yield error("expert-counts", "expert_used_count", message, AGAIN)
+        yield error("expert-counts", "expert_used_count", message, CORRECT)
     if stage.n_expert_shared < 1:
         message = "there is no shared expert, which llama.cpp takes every DeepSeek-V4 stage to have."
-        yield error("expert-counts", "expert_shared_count", message, AGAIN)
+        yield error("expert-counts", "expert_shared_count", message, CORRECT)
     scoring = _value(file, "expert_gating_func")
     if scoring not in (None, SQRT_SOFTPLUS):
         message = f"experts are scored by function {shown(scoring)}; llama.cpp takes {SQRT_SOFTPLUS} (sqrt-softplus)."
-        yield error("expert-scoring", "expert_gating_func", message, AGAIN)
+        yield error("expert-scoring", "expert_gating_func", message, CORRECT)
     if not (isfinite(stage.expert_weights_scale) and stage.expert_weights_scale > 0):
         message = f"the experts' weights are multiplied by {stage.expert_weights_scale:g}; 1.5 and 2.5 are published."
-        yield error("expert-scale", "expert_weights_scale", message, AGAIN)
+        yield error("expert-scale", "expert_weights_scale", message, CORRECT)
 
 
 def _attention(file: GGUFFile, draft: Draft, stage: DeepSeek4) -> Iterator[Finding]:
     if _value(file, "attention.sliding_window") == 0:
         message = "there is no sliding window, without which llama.cpp aborts: stages see the last tokens only."
-        yield error("window-missing", "attention.sliding_window", message, AGAIN)
+        yield error("window-missing", "attention.sliding_window", message, CORRECT)
     if draft.n_head_kv != 1:
         message = f"{draft.n_head_kv} key/value heads are stated; a DeepSeek-V4 stage has one for all queries."
-        yield error("key-heads", "attention.head_count_kv", message, AGAIN)
+        yield error("key-heads", "attention.head_count_kv", message, CORRECT)
     values = _value(file, "attention.value_length", draft.hidden_size // max(draft.n_head, 1))
     if values != draft.head_dim:
         message = (
             f"values are {shown(values)} wide and keys {draft.head_dim}; they are one vector, and llama.cpp aborts."
         )
-        yield error("value-width", "attention.value_length", message, AGAIN)
+        yield error("value-width", "attention.value_length", message, CORRECT)
     sections = _value(file, "rope.dimension_sections", ())
     if sections and (not isinstance(sections, Sequence) or any(sections)):
         message = f"RoPE sections are {shown(sections)}, with which llama.cpp turns NeoX pairs; stages have others."
-        yield error("rope-sections", "rope.dimension_sections", message, AGAIN)
+        yield error("rope-sections", "rope.dimension_sections", message, CORRECT)
     groups = stage.o_group_count
     if not groups or draft.n_head % groups:
         message = f"{draft.n_head} heads cannot be parted into {groups} groups of equal size; llama.cpp aborts."
-        yield error("output-groups", "attention.output_group_count", message, AGAIN)
+        yield error("output-groups", "attention.output_group_count", message, CORRECT)
     for name, rank in (("q_lora_rank", stage.q_lora_rank), ("output_lora_rank", stage.o_lora_rank)):
         if not rank:
-            yield error("lora-rank", f"attention.{name}", "the rank is 0: nothing would pass through.", AGAIN)
+            yield error("lora-rank", f"attention.{name}", "the rank is 0: nothing would pass through.", CORRECT)
     ratios = _value(file, "attention.compress_ratios", ())
     if not isinstance(ratios, list):
         return  # a single number is not read
     if any(ratios[: draft.n_layer]) or len(ratios) > MAX_LAYERS:
         message = f"the compression ratios are {shown(ratios)}; a 0 a stage is what llama.cpp takes."
-        yield error("compress-ratios", "attention.compress_ratios", message, AGAIN)
+        yield error("compress-ratios", "attention.compress_ratios", message, CORRECT)
 
 
 def _streams(stage: DeepSeek4) -> Iterator[Finding]:
     if stage.hyper_connections != STREAMS:
         message = f"{stage.hyper_connections} residual streams are stated; llama.cpp mixes {STREAMS} and aborts else."
-        yield error("hyper-connections", "hyper_connection.count", message, AGAIN)
+        yield error("hyper-connections", "hyper_connection.count", message, CORRECT)
     if not 0 < stage.sinkhorn_iterations <= MAX_ITERATIONS:
         message = f"{stage.sinkhorn_iterations} rounds of Sinkhorn are stated; 20 are published, and 0 aborts."
-        yield error("sinkhorn-iterations", "hyper_connection.sinkhorn_iterations", message, AGAIN)
+        yield error("sinkhorn-iterations", "hyper_connection.sinkhorn_iterations", message, CORRECT)
     if not 0 < stage.hyper_connection_epsilon < 1e-2:
         message = f"the epsilon of the streams' mixing is {stage.hyper_connection_epsilon:g}; 1e-6 is published."
-        yield error("hyper-connection-epsilon", "hyper_connection.epsilon", message, AGAIN)
+        yield error("hyper-connection-epsilon", "hyper_connection.epsilon", message, CORRECT)
 
 
 def _clamps(file: GGUFFile, stage: DeepSeek4) -> Iterator[Finding]:
@@ -102,13 +101,13 @@ def _clamps(file: GGUFFile, stage: DeepSeek4) -> Iterator[Finding]:
     limit = stage.swiglu_clamp
     if not limit > NO_CLAMP:
         message = f"the experts' limit is {limit:g}, which llama.cpp takes for none; 10 is published."
-        yield warning("swiglu-clamp", "swiglu_clamp_exp", message, AGAIN)
+        yield warning("swiglu-clamp", "swiglu_clamp_exp", message, CORRECT)
     shared = _value(file, "swiglu_clamp_shexp", limit)
     if isinstance(shared, list):
         shared = shared[0] if shared else limit  # of others the dialect told
     if shared != limit:
         message = f"the shared expert's limit is {shown(shared)}, that of the others {limit:g}."
-        yield warning("swiglu-clamp", "swiglu_clamp_shexp", message, AGAIN)
+        yield warning("swiglu-clamp", "swiglu_clamp_shexp", message, CORRECT)
 
 
 def _head_types(file: GGUFFile) -> Iterator[Finding]:

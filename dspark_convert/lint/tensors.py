@@ -10,13 +10,10 @@ from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import MAX_LAYERS, GGMLType, bits_per_number
 from dspark_convert.lint.contract import wanted
+from dspark_convert.lint.fixes import AGAIN, REWRITE, SHOWN_NAMES
 from dspark_convert.lint.scales import check_scales, is_scale
 from dspark_convert.lint.wanted import Wanted, trimmed
 from dspark_convert.words import listed
-
-AGAIN = "convert the published checkpoint again"
-#: of what a port puts right
-REWRITE = "rewrite the file: dspark-convert FILE"
 
 #: ends a name that a fork spells without its ".weight"
 SINKS = ".attn_sinks.weight"
@@ -33,9 +30,6 @@ HEADS = (
 
 #: tables with a row for each token that the draft may choose
 OF_DRAFT_VOCABULARY = ("output.weight", "markov_w2.weight")
-
-#: names shown of a list; the rest is counted
-SHOWN_NAMES = 6
 
 
 def check_tensors(file: GGUFFile, draft: Draft) -> Iterator[Finding]:

@@ -22,8 +22,6 @@ CHUNK_BYTES = 2 << 20
 #: a half with all bits of the exponent set is infinite or NaN
 F16_EXPONENT = 0x7C00
 
-#: a block's first byte is its scale, 2^(byte - 127); 255 is NaN, and from 253 on 4 and 6 times it are infinite
-MXFP4_BYTES, MXFP4_LARGEST_SCALE = 17, 252
 DAMAGED = "the checkpoint or the file is damaged: get it again"
 
 
@@ -82,8 +80,6 @@ def _check_tensor(
 
 def all_finite(chunk: NDArray[np.uint8], kind: GGMLType) -> bool:
     """Whether no value in ``chunk``, whole blocks of one of CHECKED_TYPES, is NaN or infinite."""
-    if kind is GGMLType.MXFP4:
-        return bool(chunk[::MXFP4_BYTES].max() <= MXFP4_LARGEST_SCALE)
     if kind is GGMLType.NVFP4:
         return True  # ggml takes a scale that is NaN for zero
     if kind in F16_AT:

@@ -10,6 +10,7 @@ from dspark_convert.findings import Finding, error, warning
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.ggufio.types import KV, GGMLType, ValueType
 from dspark_convert.ggufio.values import LazyArray
+from dspark_convert.lint.fixes import AGAIN
 from dspark_convert.tokenizer import template
 from dspark_convert.tokenizer.pre import load_table
 from dspark_convert.tokenizer.special import ID_KEYS
@@ -126,7 +127,7 @@ def _reduced(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
             f"{outside.size:,} ids are outside the vocabulary of {draft.vocab_size:,};"
             f" the first is {ids[first]} at {first}."
         )
-        yield error("d2t-range", "d2t", message, "convert the published checkpoint again")
+        yield error("d2t-range", "d2t", message, AGAIN)
     elif np.unique(ids).size != ids.size:
         message = f"{ids.size - np.unique(ids).size:,} of {ids.size:,} draft tokens map to an id that is taken already."
-        yield error("d2t-duplicate", "d2t", message, "convert the published checkpoint again")
+        yield error("d2t-duplicate", "d2t", message, AGAIN)

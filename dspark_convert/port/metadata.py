@@ -12,6 +12,7 @@ from dspark_convert.findings import Finding, error, warning
 from dspark_convert.ggufio.layouts.names import MAINLINE, OWN
 from dspark_convert.ggufio.types import FILE_TYPES, KV, GGMLType, u32
 from dspark_convert.ggufio.values import Metadata
+from dspark_convert.lint.fixes import SHOWN_NAMES
 from dspark_convert.options import Options
 from dspark_convert.pair.remarks import sections_of
 from dspark_convert.source.provenance import Provenance, is_repo
@@ -25,9 +26,6 @@ VOCAB_SIZE = f"{MAINLINE}vocab_size"
 
 #: keys that say how the old file was laid out
 OF_THE_FILE = ("general.architecture", "general.alignment", FILE_TYPE)
-
-#: names shown of a list
-SHOWN_NAMES = 6
 
 HUB = "https://huggingface.co/"
 

@@ -18,6 +18,7 @@ from dspark_convert.ggufio.dialects import Reading, read_draft
 from dspark_convert.ggufio.reader import GGUFFile, open_gguf
 from dspark_convert.ggufio.types import KV, MAX_LAYERS, GGMLType
 from dspark_convert.lint.container import misnamed
+from dspark_convert.lint.fixes import AGAIN
 from dspark_convert.options import Options
 from dspark_convert.pair.fit import judge_file, target_names
 from dspark_convert.pair.judge import judge_order
@@ -67,10 +68,9 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
         findings.append(error("big-endian", file.path.name, message, "port it where it was made, or fetch it again"))
     if reading.draft is not None and not 0 < reading.draft.n_layer <= MAX_LAYERS:
         message = f"block_count is {reading.draft.n_layer}; llama.cpp takes 1 to {MAX_LAYERS}."
-        findings.append(error("block-count", "block_count", message, "convert the published checkpoint again"))
+        findings.append(error("block-count", "block_count", message, AGAIN))
     if reading.draft is not None:
-        fix = "convert the published checkpoint again"
-        order = judge_order(reading.draft.target_layers, "target_layers", fix)
+        order = judge_order(reading.draft.target_layers, "target_layers", AGAIN)
         findings += [finding for finding in order if finding.severity == "error"]
     held, problems = read_tensors(file, zip(file.tensors, (tensor.name for tensor in old.tensors), strict=True))
     findings += [*problems, *judge_keys(old.metadata)]

@@ -16,6 +16,7 @@ from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType, bits_per_number
 from dspark_convert.jobs import Source, TensorJob
+from dspark_convert.lint.fixes import SHOWN_NAMES
 from dspark_convert.options import Options
 from dspark_convert.shared import EMBEDDINGS, HEAD, TABLES, can_compare, judge_shared
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
@@ -38,9 +39,6 @@ from dspark_convert.words import listed
 SCALE_NAMES = (".scale", ".input_scale")
 
 MARKOV_HEAD = ("markov_w1.weight", "markov_w2.weight")
-
-#: names shown of a list
-SHOWN_NAMES = 6
 
 
 @dataclass(frozen=True)
