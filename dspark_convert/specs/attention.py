@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dspark_convert.findings import Finding, error
+from dspark_convert.findings import Finding, error, warning
 
 WINDOWED = "sliding_attention"
 #: of transformers' Qwen3Config: where no list names the layers, those from this one on are windowed
@@ -36,12 +36,30 @@ def _sliding(v: Mapping[str, Any]) -> tuple[bool, ...]:
 
 
 def judge(v: Mapping[str, Any]) -> list[Finding]:
-    """Windows that nothing says the length of."""
+    """Windows that nothing says the length of, and a length that no layer has."""
     listed = WINDOWED in v.get("layer_types", ()) and v.get("use_sliding_window") is not False
-    if "sliding_window" in v or not (listed or v.get("use_sliding_window") or v.get("use_swa")):
+    if "sliding_window" in v:
+        return _unused(v)
+    if not (listed or v.get("use_sliding_window") or v.get("use_swa")):
         return []
     message = "the draft's layers see a window, and config.json has no sliding_window, which says its length."
     return [error("config-missing", "sliding_window", message, "take the config that was published with the draft")]
+
+
+def _unused(v: Mapping[str, Any]) -> list[Finding]:
+    if not v.get("use_sliding_window") or "n_layer" not in v or windowed(v):
+        return []
+    message = (
+        f"the config says that windows of {v['sliding_window']} are used (use_sliding_window), but none of the "
+        f"{v['n_layer']} layers has one: {_why_none(v)}."
+    )
+    return [warning("window-without-layers", "sliding_window", message, "check the config against its training run")]
+
+
+def _why_none(v: Mapping[str, Any]) -> str:
+    if "layer_types" in v:
+        return "layer_types names none"
+    return f"without layer_types they begin at layer {v.get('max_window_layers', MAX_WINDOW_LAYERS)}"
 
 
 def causal(v: Mapping[str, Any]) -> tuple[bool, tuple[bool, ...]]:

@@ -15,6 +15,7 @@ from typing import Any
 from dspark_convert import __version__
 from dspark_convert.convert import Request, prepare, write
 from dspark_convert.errors import InputError
+from dspark_convert.findings import Finding
 from dspark_convert.options import Options
 from dspark_convert.runtime.validation import ValidationReport, validate
 from dspark_convert.source.checkpoint import open_checkpoint
@@ -36,7 +37,9 @@ MAX_TOKENS = 24
 
 @dataclass(frozen=True)
 class Proof:
-    """``spec``: the family's name. ``refused``: why it is not converted, else empty, and the rest is known.
+    """``spec``: the family's name. ``refused``: why it is not converted, else empty, and the rest is known; ``lacks``:
+    it is so because llama.cpp lacks something, not because of the checkpoint. ``unread``: keys of its config that are
+    not explained.
 
     ``relative``: the largest difference of a logit over the deviation of its position's; ``confidence`` of a
     confidence, None without a head. ``lossless``: the text with the draft is that without. ``failed``: checks of
@@ -45,6 +48,8 @@ class Proof:
 
     spec: str
     refused: str = ""
+    lacks: bool = False
+    unread: tuple[str, ...] = ()
     positions: int = 0
     relative: float | None = None
     confidence: float | None = None
@@ -53,7 +58,7 @@ class Proof:
 
     @property
     def proved(self) -> bool:
-        return not self.refused and not self.failed and self.lossless
+        return not self.refused and not self.failed and self.lossless and self.unread == MYSTERIES.get(self.spec, ())
 
 
 def _family(name: str) -> Callable[[Path], TinyPair]:
@@ -64,6 +69,12 @@ def _deepseek4(root: Path) -> TinyPair:
     make_deepseek4(root)
     return TinyPair(root, root)
 
+
+#: rules of what cannot be mended in a checkpoint: a choice that llama.cpp does not offer is a config-value without fix
+LACKS = ("family-unsupported", "tensor-unsupported", "config-unsupported", "config-value")
+
+#: keys of which nobody says what they are for
+MYSTERIES = {"mimo": ("dflash_config.backbone_rotary_base",)}
 
 #: fixtures that tap what a Qwen3 target does not hand out: they draft for others
 BEYOND = ("nemotron",)
@@ -88,27 +99,38 @@ def prove(name: str, root: Path) -> Proof:
     checkpoint = open_checkpoint(pair.draft_dir)
     spec = match_spec(checkpoint.config, checkpoint.names).name
     try:
-        convert(pair, draft)
+        findings = convert(pair, draft)
     except InputError as refused:
-        errors = [finding.message for finding in refused.findings if finding.severity == "error"]
-        return Proof(spec, refused=errors[0] if errors else str(refused))
+        return _refusal(spec, refused)
+    unread = tuple(finding.where for finding in findings if finding.rule == "config-unread")
     report = validate(draft, target, reference=pair.draft_dir, prompts=PROMPTS, max_tokens=MAX_TOKENS, timeout=120)
-    return _judge(spec, report)
+    return _judge(spec, unread, report)
 
 
-def convert(pair: TinyPair, out: Path, **options: Any) -> None:
+def _refusal(spec: str, refused: InputError) -> Proof:
+    errors = [finding for finding in refused.findings if finding.severity == "error"]
+    lacks = [finding for finding in errors if finding.rule in LACKS and not finding.fix]
+    said = (lacks or errors)[0].message if errors else str(refused)
+    return Proof(spec, refused=said, lacks=bool(lacks))
+
+
+def convert(pair: TinyPair, out: Path, **options: Any) -> tuple[Finding, ...]:
+    """The plan's findings."""
     chosen = Options(**{"outtype": "f32", **options})
     request = Request(pair.draft_dir, pair.target_dir, None, out, chosen, force=True)
-    write(prepare(request), request)
+    prepared = prepare(request)
+    write(prepared, request)
+    return prepared.plan.findings
 
 
-def _judge(spec: str, report: ValidationReport) -> Proof:
+def _judge(spec: str, unread: tuple[str, ...], report: ValidationReport) -> Proof:
     failed = tuple(c.name for c in report.checks if c.status != "pass" and c.name != "acceptance")
     document = report.to_json()
     parity = document["parity"] or {"positions": [], "confidence_max_abs": None}
     worst = max((position["relative"] for position in parity["positions"]), default=None)
     return Proof(
         spec,
+        unread=unread,
         positions=len(parity["positions"]),
         relative=worst,
         confidence=parity["confidence_max_abs"],

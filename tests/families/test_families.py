@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dspark_convert.specs.load import load_specs
-from tests.families.proofs import MAKERS, Proof, prove, record, recorded
+from tests.families.proofs import MAKERS, MYSTERIES, Proof, prove, record, recorded
 from tests.families.table import VARIANTS, table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -25,9 +25,11 @@ def test_what_becomes_of_a_draft(name: str, tmp_path: Path) -> None:
     proof, said = prove(name, tmp_path), recorded()[name]
     assert (proof.spec, proof.refused, proof.positions) == (said["spec"], said["refused"], said["positions"])
     if proof.refused:
+        assert proof.lacks
         return
     assert proof.failed == ()
     assert proof.lossless
+    assert proof.unread == MYSTERIES.get(proof.spec, ())
     assert proof.relative is not None
     assert 0 < proof.relative < LOOSER.get(name, RELATIVE)
 

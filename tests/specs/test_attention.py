@@ -81,7 +81,7 @@ def test_fields_of_a_draft() -> None:
     "more",
     [
         {"use_swa": True},
-        {"use_sliding_window": True},
+        {"use_sliding_window": True, "max_window_layers": 1},
         {"layer_types": [FULL, WINDOWED, FULL]},
         {"layer_types": [WINDOWED] * 3, "use_sliding_window": False, "use_swa": True},
     ],
@@ -94,3 +94,25 @@ def test_a_window_needs_a_length(more: dict[str, Any]) -> None:
 @pytest.mark.parametrize("more", [{}, {"layer_types": [WINDOWED] * 3, "use_sliding_window": False}])
 def test_without_windows_no_length_is_needed(more: dict[str, Any]) -> None:
     assert attention.judge(values(**more)) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"use_sliding_window": True}, "without layer_types they begin at layer 28"),
+        ({"use_sliding_window": True, "max_window_layers": 3}, "without layer_types they begin at layer 3"),
+        ({"use_sliding_window": True, "layer_types": [FULL] * 3}, "layer_types names none"),
+    ],
+)
+def test_a_window_that_no_layer_has_is_told(more: dict[str, Any], why: str) -> None:
+    (found,) = attention.judge(values(sliding_window=4, **more))
+    assert (found.rule, found.severity) == ("window-without-layers", "warning")
+    assert why in found.message
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"use_sliding_window": False}, {"use_sliding_window": True, "max_window_layers": 1}, {"use_swa": True}],
+)
+def test_a_window_that_is_used_or_switched_off_is_none(more: dict[str, Any]) -> None:
+    assert attention.judge(values(sliding_window=4, **more)) == []
