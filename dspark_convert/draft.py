@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["dspark", "dflash", "dflash2"]
+#: how each is called
+KINDS = {"dspark": "DSpark", "dflash": "DFlash", "dflash2": "DFlash2"}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dspark_convert.bench.report import BenchReport, MachinePart, PairPart
 from dspark_convert.bench.verdict import flags_of, judge_speed
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
+from dspark_convert.pair.llama import spec_type
 from dspark_convert.runtime.guard import run_job
 from dspark_convert.runtime.library import find_library
 from dspark_convert.runtime.precheck import precheck
@@ -150,7 +151,7 @@ def command_line(draft: Path, target: Path, shape: DraftShape, best: Setting | N
     """llama-server with the best setting; the whole block if none was measured."""
     flags = flags_of(best or Setting(shape.drafts_per_block))
     files = f"-m {shlex.quote(str(target))} --spec-draft-model {shlex.quote(str(draft))}"
-    return f"llama-server {files} --spec-type draft-{shape.kind} {flags}"
+    return f"llama-server {files} --spec-type {spec_type(shape.kind)} {flags}"
 
 
 def _conditions(measured: Mapping[str, Any], turns: Sequence[Turn], job: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_convert.bench.report import BenchReport, PairPart
+from dspark_convert.draft import KINDS
 
 PAIR_HEADING = "The pair: greedy acceptance, the same on every machine (but for near-ties)"
 
@@ -14,9 +15,8 @@ PAIR_HEADING = "The pair: greedy acceptance, the same on every machine (but for 
 def heading_of(report: BenchReport) -> str:
     """Which files, and what kind of draft."""
     draft = report.draft
-    kind = "DSpark" if draft["kind"] == "dspark" else "DFlash"
     names = f"{Path(draft['path']).name} with {Path(draft['target']).name}"
-    return f"{names}: {kind}, {draft['drafts_per_block']} proposals a round"
+    return f"{names}: {KINDS[draft['kind']]}, {draft['drafts_per_block']} proposals a round"
 
 
 def mean_length(pair: PairPart) -> str:

@@ -12,12 +12,10 @@ from typing import Any
 from dspark_convert.cli.layers import attention, parts, rotation, scales
 from dspark_convert.cli.stages import stage_fields
 from dspark_convert.cli.text import human_bytes, safe
-from dspark_convert.draft import Draft
+from dspark_convert.draft import KINDS, Draft
 from dspark_convert.ggufio.layouts import layout_named, mainline_name
 from dspark_convert.inspection import Inspection
-from dspark_convert.pair.llama import BUILDS
-
-KINDS = {"dspark": "DSpark", "dflash": "DFlash", "dflash2": "DFlash2"}
+from dspark_convert.pair.llama import builds_for, spec_type
 
 #: errors that a file loses when it is ported with its target
 PORTED_AWAY = {
@@ -99,8 +97,7 @@ def next_step(inspection: Inspection, target: str = "") -> tuple[str, str]:
 
 def server_line(draft: Draft, path: Path | str, target: Path | str = MODEL) -> str:
     """The command that drafts with the file ``path``: the whole trained block, not llama.cpp's default of 3."""
-    spec_type = "draft-dspark" if draft.kind == "dspark" else "draft-dflash"
-    flags = f"--spec-type {spec_type} --spec-draft-n-max {draft.drafts_per_block}"
+    flags = f"--spec-type {spec_type(draft.kind)} --spec-draft-n-max {draft.drafts_per_block}"
     return f"llama-server -m {_quoted(target)} --spec-draft-model {_quoted(path)} {flags}"
 
 
@@ -136,17 +133,9 @@ def mainline(dialect: str) -> bool:
 
 
 def _runs_on(inspection: Inspection, draft: Draft) -> list[tuple[str, str]]:
-    """Stages, DFlash2 and what only some layers have came later, with which build is not known."""
     if not mainline(inspection.dialect):
         return [("runs on", layout_named(inspection.dialect).runs_on)]
-    build = BUILDS.get((draft.has_token_embd, draft.has_output))
-    plain = draft.deepseek4 is None and draft.kind != "dflash2" and not _is_special(draft)
-    return [("runs on", build)] if build and plain and not inspection.errors else []
-
-
-def _is_special(draft: Draft) -> bool:
-    special = (draft.has_sinks, draft.shared_kv, draft.causal, draft.value_scale, draft.embedding_scale)
-    return any(special) or draft.draft_vocab_size != draft.vocab_size
+    return [] if inspection.errors else [("runs on", builds_for(draft))]
 
 
 def _block(draft: Draft) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding
 from dspark_convert.pair.judge import judge_pair, judge_tables, judge_taps
-from dspark_convert.pair.llama import BUILDS, offered_inputs, style_of
+from dspark_convert.pair.llama import builds_for, offered_inputs, style_of
 from dspark_convert.pair.remarks import judge_remarks, scaling_of, sections_of
 from dspark_convert.pair.scales import logits_of
 from dspark_convert.pair.vocabulary import Tokenizer, judge_tokens, tokenizer_of
@@ -178,7 +178,7 @@ def _rows(
     yield "context", _count(draft.context_length), _count(target.context_length), ("target-context",)
     whole = draft.has_token_embd and (draft.has_output or target.tied is True)
     yield "self-contained", "yes" if whole else "no: not with -sm tensor", "", ()
-    yield "runs in", BUILDS.get((draft.has_token_embd, draft.has_output), "no released build measured"), "", ()
+    yield "runs in", builds_for(draft), "", ()
 
 
 def _count(value: int | None) -> str:

@@ -5,6 +5,8 @@ Architectures are spelled without "-" and "_", so that GGUF and Hugging Face nam
 
 from __future__ import annotations
 
+from dspark_convert.draft import Draft
+
 #: which pairs of a head's values are rotated (``llama_model_rope_type``, src/llama-model.cpp) in those targets whose
 #: graph publishes layer inputs for taps (res->t_layer_inp in src/models); of a llama's weights the converter
 #: turned q and k, so that it computes what neox does unturned
@@ -25,11 +27,35 @@ BUILDS = {
     (True, True): "llama.cpp from b10952 on",
     (True, False): "llama.cpp from b10434 on, if the target is tied",
 }
+#: and what came with builds in between: all of it was in this one
+LATER = "llama.cpp b11549 (older builds may not)"
 
 
 def plain_name(architecture: str) -> str:
     """A ``general.architecture`` or ``model_type`` in the spelling of this module."""
     return architecture.replace("-", "").replace("_", "")
+
+
+def builds_for(draft: Draft) -> str:
+    """Which builds run a draft of mainline's layout, as far as that was measured."""
+    came_later = (
+        draft.deepseek4,
+        draft.dflash2,
+        draft.has_sinks,
+        draft.shared_kv,
+        draft.causal,
+        draft.value_scale,
+        draft.embedding_scale,
+        draft.draft_vocab_size != draft.vocab_size,
+        # b10335 wants a confidence head behind a Markov head, and reads slot 0 whatever the file says
+        draft.kind == "dspark" and not (draft.has_confidence_head and draft.sample_from_anchor),
+    )
+    return LATER if any(came_later) else BUILDS.get((draft.has_token_embd, draft.has_output), LATER)
+
+
+def spec_type(kind: str) -> str:
+    """llama-server's ``--spec-type`` for a kind of draft: DFlash2's selector is a part of DFlash there."""
+    return "draft-dspark" if kind == "dspark" else "draft-dflash"
 
 
 def is_tappable(architecture: str) -> bool:

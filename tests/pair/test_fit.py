@@ -44,6 +44,7 @@ def test_a_pair_that_fits(tmp_path: Path) -> None:
     assert table["head"] == ("borrowed", "F16, head apart")
     assert table["RoPE style"] == ("neox", "neox")
     assert table["self-contained"][0] == "no: not with -sm tensor"
+    assert table["runs in"][0] == "llama.cpp from b10335 on"
 
 
 def kv(which: str, key: str, kind: int, value: Any, item: int | None = None) -> Change:
@@ -235,6 +236,22 @@ def test_tables_of_its_own(tmp_path: Path) -> None:
     table = {field.name: (field.draft, field.target) for field in fit.fields}
     assert (table["head"][0], table["self-contained"][0]) == ("its own", "yes")
     assert table["runs in"][0] == "llama.cpp from b10952 on"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        kv("draft", "dflash.has_confidence_head", BOOL, False),
+        kv("draft", "dflash.sample_from_anchor", BOOL, False),
+        kv("draft", "dflash.attention.causal", BOOL, True),
+    ],
+    ids=["no confidence head", "bonus anchor", "causal"],
+)
+def test_the_first_builds_with_dspark_do_not_run_all_of_it(tmp_path: Path, change: Change) -> None:
+    """b10335 refuses a Markov head without a confidence head, and reads slot 0 whatever the file says."""
+    fit, _ = judged(tmp_path, change)
+    table = {field.name: field.draft for field in fit.fields}
+    assert table["runs in"] == "llama.cpp b11549 (older builds may not)"
 
 
 def test_a_draft_that_cannot_be_read(tmp_path: Path) -> None:
