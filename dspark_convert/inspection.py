@@ -107,7 +107,7 @@ def inspect_hub_file(repository: Repository, name: str, sink: Sink, target: Path
     from dspark_convert.ggufio.remote import fetch_gguf
 
     fetched = fetch_gguf(repository, name, sink.note)
-    spelled = f"{repository.id.repo}:{name}"
+    spelled = repository.id.file(name)
     try:
         file = open_gguf(fetched.path, fetched.sizes)
         if target is None:

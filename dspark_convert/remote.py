@@ -63,7 +63,7 @@ def find_gguf(hub_id: HubId, file: str | None, sink: Sink, *, target: bool = Fal
 
     repository = resolve(hub_id, sink.note)
     names = repository.files
-    checkpoint = any(name.endswith(".safetensors") for name in names)
+    checkpoint = any(name.endswith(".safetensors") and "/" not in name for name in names)
     if target:
         checkpoint = "config.json" in names and (checkpoint or any(name in names for name in READ))
     if file is None and (checkpoint or not gguf_files(repository)):
@@ -139,5 +139,5 @@ def plan_for_survey(
     plan = plan_for_checkpoint(open_survey(survey, choose_tensors, root, rows), target, options)
     if root is not None:
         return plan
-    told = info("hub-fetch", survey.repository.id.repo, f"{survey}.")
+    told = info("hub-fetch", survey.repository.id.place, f"{survey}.")
     return replace(plan, findings=(told, *plan.findings))

@@ -91,7 +91,7 @@ def _toml(check: Check, plan: dict[str, Any], root: Path) -> str:
 
 def _name(source: Path) -> str:
     hub_id = parse_hub_id(source)
-    last = (Path(hub_id.repo) if hub_id else source.resolve()).name
+    last = hub_id.place.partition("/")[2] if hub_id else source.resolve().name
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", last.removesuffix(".gguf")).strip("-.+")[:100] or "draft"
 
 

@@ -22,7 +22,7 @@ def convert(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="The draft: a checkpoint's directory, org/name[@revision] on the hub, or a GGUF to port.",
+            help="The draft: a checkpoint's directory, org/name[/folder][@revision] on the hub, or a GGUF to port.",
         ),
     ],
     target_model_dir: Annotated[

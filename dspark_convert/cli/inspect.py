@@ -21,7 +21,8 @@ def inspect(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE|DIR|HUB-ID", help="A draft GGUF or checkpoint; HUB-ID: org/name[:file.gguf][@revision]."
+            metavar="FILE|DIR|HUB-ID",
+            help="A draft GGUF or checkpoint; HUB-ID: org/name[/folder|:file.gguf][@revision].",
         ),
     ],
     target: Annotated[

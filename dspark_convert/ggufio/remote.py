@@ -51,7 +51,7 @@ def _fetch(repo: Repository, name: str, note: Callable[[str], None]) -> Path:
     except InputError as fault:
         # Where it lies here says nothing to anyone.
         message = re.sub(
-            rf"\S*/ggufs/[0-9a-f]+/{re.escape(PurePosixPath(name).name)}", f"{repo.id.repo}:{name}", str(fault)
+            rf"\S*/ggufs/[0-9a-f]+/{re.escape(PurePosixPath(name).name)}", lambda _: repo.id.file(name), str(fault)
         )
         raise InputError(message, findings=fault.findings) from None
 

@@ -24,9 +24,11 @@ from dspark_convert.source.hub_files import (
     MANIFEST,
     TABLES_PREFIX,
     checked_claims,
+    folder_hint,
     full_snapshot,
     read_head,
     read_index,
+    require_config,
     require_shards,
     small_files,
     tokenizer_files,
@@ -148,7 +150,13 @@ def survey_at(
             raise InputError(f"{hub_id} has no index, and its shards hold tensors of one name twice.")
     else:
         claims = checked_claims(index[1], repository)
-    names = needed(config, claims)
+    try:
+        names = needed(config, claims)
+    except InputError as fault:
+        if hint := folder_hint(repository, "another config.json"):
+            message = f"{str(fault).removesuffix('.')}; {hint}."
+            raise InputError(message, findings=fault.findings) from None
+        raise
     apart = set(tables(config, names))
     by_shard: dict[str, set[str]] = {}
     for name in names:
@@ -178,10 +186,7 @@ def survey_at(
 def _fetch_config(repository: Repository, sink: Sink) -> dict[str, Any]:
     repository.cache.prepare()
     small_files(repository, MANIFEST, sink.note)
-    path = repository.cache.snapshot / "config.json"
-    if not path.is_file():
-        raise InputError(f"{repository.id} has no config.json; give the repository of a draft's checkpoint.")
-    return read_object(path)
+    return read_object(require_config(repository))
 
 
 def _apart(name: str, repository: Repository) -> str:
@@ -218,9 +223,10 @@ def _read_left(survey: Survey, root: Path | None, sink: Sink, ref: TensorRef, ro
 
 def _open_headers(survey: Survey, needs: Needs) -> Checkpoint:
     snapshot = survey.repository.cache.snapshot
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
         # The directories' names tell the checkpoint's origin (source/provenance.py).
-        root = Path(scratch, *snapshot.parts[-3:])
+        root = scratch / snapshot.relative_to(survey.repository.cache.base)
         root.mkdir(parents=True)
         for name in MANIFEST:
             if (snapshot / name).is_file():
@@ -276,4 +282,5 @@ def fetch_target_at(repository: Repository, sink: Sink) -> Path:
     """As ``fetch_target``, of a commit."""
     repository.cache.prepare()
     small_files(repository, [*MANIFEST, *tokenizer_files(repository)], sink.note)
+    require_config(repository)
     return repository.cache.snapshot

@@ -8,7 +8,8 @@
             <index>                     as the repository has it
             heads/<shard>               a shard's first bytes: its whole header
             <shard>.part, .done         a compact shard so far; how many of its bytes are on the disk
-        snapshots/<commit>/         a checkpoint directory of what is needed, each file complete
+            folders/<its digest>/       the same of a checkpoint in a folder of the repository
+        snapshots/<commit>/[folder] a checkpoint directory of what is needed, each file complete
 
 A file under ``snapshots`` or ``heads`` is complete: it was written aside, synced, then renamed.
 Links are not followed: they are nothing that this module makes.
@@ -17,6 +18,7 @@ Links are not followed: they are nothing that this module makes.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -35,11 +37,13 @@ SPARE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Cache:
-    """The directories of one repository. ``commit`` is hexadecimal, ``repo`` has the form org/name."""
+    """The directories of one repository. ``commit`` is hexadecimal, ``repo`` has the form org/name, ``folder`` is one
+    that ``hub_id.is_folder`` allows, or empty."""
 
     base: Path
     repo: str
     commit: str
+    folder: str = ""
 
     @property
     def repository(self) -> Path:
@@ -47,7 +51,10 @@ class Cache:
 
     @property
     def parts(self) -> Path:
-        return self.repository / "parts" / self.commit
+        whole = self.repository / "parts" / self.commit
+        if not self.folder:
+            return whole
+        return whole / "folders" / hashlib.sha256(self.folder.encode()).hexdigest()[:16]
 
     @property
     def heads(self) -> Path:
@@ -55,7 +62,7 @@ class Cache:
 
     @property
     def snapshot(self) -> Path:
-        return self.repository / "snapshots" / self.commit
+        return self.repository / "snapshots" / self.commit / self.folder
 
     def prepare(self) -> None:
         """Make the directories. Raises EnvironmentFault if that cannot be, or one of them is a link."""
@@ -64,10 +71,13 @@ class Cache:
                 directory.mkdir(parents=True, exist_ok=True)
         except OSError as fault:
             raise cache_fault(self.base, fault) from None
-        inner = [self.repository, self.parts.parent, self.parts, self.heads, self.snapshot.parent, self.snapshot]
-        for directory in inner:
-            if directory.is_symlink():
-                raise EnvironmentFault(f"{directory} is a symbolic link, which no run of this tool made; remove it.")
+        for made in (self.heads, self.snapshot):
+            for directory in (made, *made.parents):
+                if directory == self.base:
+                    break
+                if directory.is_symlink():
+                    message = f"{directory} is a symbolic link, which no run of this tool made; remove it."
+                    raise EnvironmentFault(message)
 
     @contextlib.contextmanager
     def locked(self, note: Callable[[str], None]) -> Iterator[None]:

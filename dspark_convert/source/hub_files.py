@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dspark_convert.findings import Finding
 from dspark_convert.source.checkpoint import MAX_FILE_NAME_BYTES, MAX_LISTED, claims_of
 from dspark_convert.source.hub_cache import cache_fault, is_kept, repository, save
 from dspark_convert.source.hub_http import read_range
-from dspark_convert.source.hub_repo import Repository
+from dspark_convert.source.hub_repo import Repository, config_folders
 from dspark_convert.source.jsonfile import MAX_JSON_BYTES, parse_object, read_object
 from dspark_convert.source.mask_embedding import FILE_NAME as MASK_EMBEDDING
 from dspark_convert.source.safetensors_header import MAX_HEADER_BYTES, TensorRef, read_header, starts_header
@@ -54,7 +55,7 @@ def whole_in_hub_cache(repo: Repository, name: str) -> Path | None:
 def _hub_snapshot(repo: Repository) -> Path:
     from huggingface_hub import constants
 
-    return repository(Path(constants.HF_HUB_CACHE), repo.id.repo) / "snapshots" / repo.commit
+    return repository(Path(constants.HF_HUB_CACHE), repo.id.repo) / "snapshots" / repo.commit / repo.id.folder
 
 
 def _in_hub_cache(repo: Repository, name: str) -> bool:
@@ -88,6 +89,26 @@ def weight_files(repo: Repository) -> list[str]:
         have = listed(other or sorted(repo.files), MAX_LISTED) or "nothing"
         raise InputError(f"{repo.id} has no *.safetensors file (it has {have}); give the repository of a checkpoint.")
     return shards
+
+
+def require_config(repo: Repository) -> Path:
+    """The snapshot's config.json. Raises InputError, with the folders that have one, if there is none."""
+    path = repo.cache.snapshot / "config.json"
+    if path.is_file():
+        return path
+    hint = folder_hint(repo, "one") or "give the repository of a checkpoint"
+    raise InputError(f"{repo.id} has no config.json; {hint}.")
+
+
+def folder_hint(repo: Repository, what: str) -> str:
+    """Where else in the repository ``what``, a config.json, lies, and how that is named; empty if nowhere."""
+    folders = config_folders(repo.files)
+    if not folders:
+        return ""
+    example = replace(repo.id, folder="/".join(filter(None, (repo.id.folder, folders[0]))))
+    if len(folders) == 1:
+        return f"{what} lies in its folder {folders[0]}: give {example}"
+    return f"{what} lies in each of its folders {listed(folders, MAX_LISTED)}: give one of them, as in {example}"
 
 
 def _is_plain(name: str) -> bool:

@@ -48,7 +48,7 @@ def choose_gguf(repo: Repository, file: str | None) -> str:
     if file is None and len(names) == 1:
         return names[0]
     if file is None:
-        example = f"{repo.id.repo}:{names[0]}" if names else "another repository"
+        example = repo.id.file(names[0]) if names else "another repository"
         raise UsageError(f"{repo.id} has {len(names)} GGUF files ({have}); name one of them, as in {example}.")
     if file not in repo.files and whole_in_hub_cache(repo, file) is None:
         raise UsageError(f"{repo.id} has no file {file}; its GGUF files are {have}.")

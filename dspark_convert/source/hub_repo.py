@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -21,10 +21,14 @@ from dspark_convert.source.hub_http import (
     raise_if_transient,
     transport,
 )
-from dspark_convert.source.hub_id import HubId
+from dspark_convert.source.hub_id import HubId, is_folder
 from dspark_convert.source.jsonfile import parse_object
+from dspark_convert.words import listed
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+#: folders that are named of a repository without the one that was asked for
+TOLD_FOLDERS = 8
 
 #: of the answer that lists a repository's files; each takes some 200
 MAX_LIST_BYTES = 32 << 20
@@ -32,7 +36,8 @@ MAX_LIST_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Repository:
-    """``files``: name (with its folders) -> bytes. ``offline``: nothing may be fetched. ``tags``: name -> its ETags."""
+    """``files``: name (with its folders) -> bytes, of a hub id with a folder those in it, by their names from there.
+    ``offline``: nothing may be fetched. ``tags``: name -> its ETags."""
 
     id: HubId
     commit: str
@@ -51,7 +56,9 @@ class Repository:
                 f"{name} of {self.id} at commit {self.commit} is not in the cache {self.cache.base}, and the hub is "
                 "set offline: unset HF_HUB_OFFLINE, or run this once where there is a network."
             )
-        url = hf_hub_url(self.id.repo, name, revision=self.commit, endpoint=constants.ENDPOINT)
+        url = hf_hub_url(
+            self.id.repo, name, subfolder=self.id.folder, revision=self.commit, endpoint=constants.ENDPOINT
+        )
         headers = build_hf_headers(library_name="dspark-convert", library_version=__version__)
 
         def refused(what: str, status: int, headers: Any) -> NoReturn:
@@ -63,7 +70,7 @@ class Repository:
 def resolve(hub_id: HubId, note: Callable[[str], None]) -> Repository:
     """Pin ``hub_id`` to a commit and list its files; offline (HF_HUB_OFFLINE) from the cache.
 
-    Raises UsageError where there is no such repository or revision, EnvironmentFault where the hub
+    Raises UsageError where there is no such repository, revision or folder, EnvironmentFault where the hub
     does not let it be seen or cannot be reached.
     """
     from huggingface_hub import constants
@@ -79,7 +86,29 @@ def resolve(hub_id: HubId, note: Callable[[str], None]) -> Repository:
         save_json(cache.repository / "refs.json", {**known, _key(hub_id): commit})
     if load_json(cache.parts / "files.json") != files:
         save_json(cache.parts / "files.json", files)
-    return Repository(hub_id, commit, files, cache, offline=False)
+    return _open(hub_id, cache, files, offline=False)
+
+
+def _open(hub_id: HubId, whole: Cache, files: dict[str, int], *, offline: bool) -> Repository:
+    """The repository, or its folder, of whose ``files`` all are listed."""
+    if not hub_id.folder:
+        return Repository(hub_id, whole.commit, files, whole, offline)
+    within = f"{hub_id.folder}/"
+    inside = {name.removeprefix(within): size for name, size in files.items() if name.startswith(within)}
+    if not inside and files:
+        folders = (["its root"] if "config.json" in files else []) + config_folders(files)
+        have = listed(folders, TOLD_FOLDERS) or "nowhere"
+        root = replace(hub_id, folder="")
+        raise UsageError(f"{root} has no folder {hub_id.folder}; a config.json lies in: {have}.")
+    cache = replace(whole, folder=hub_id.folder)
+    cache.prepare()
+    return Repository(hub_id, whole.commit, inside, cache, offline)
+
+
+def config_folders(files: Iterable[str]) -> list[str]:
+    """The folders that hold a config.json and that a hub id can name."""
+    folders = (name.removesuffix("/config.json") for name in files if name.endswith("/config.json"))
+    return sorted(folder for folder in folders if is_folder(folder))
 
 
 def _key(hub_id: HubId) -> str:
@@ -99,8 +128,8 @@ def _remembered(hub_id: HubId, base: Path) -> Repository:
     if isinstance(commit, str) and _COMMIT.fullmatch(commit):
         cache = Cache(base, hub_id.repo, commit)
         files = {name: size for name, size in load_json(cache.parts / "files.json").items() if type(size) is int}
-        if files or (hub / "snapshots" / commit).is_dir():
-            return Repository(hub_id, commit, files, cache, offline=True)
+        if files or (hub / "snapshots" / commit / hub_id.folder).is_dir():
+            return _open(hub_id, cache, files, offline=True)
     raise EnvironmentFault(
         f"nothing of {hub_id} is in the cache {base}, and the hub is set offline: unset HF_HUB_OFFLINE, "
         "or run this once where there is a network."

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+#: how a hub's cache calls the directory of a repository
+_MODELS = re.compile(r"models--(.+?)--(.+)")
+
 #: front matter stands at the top of a model card; more is not read
 MAX_CARD_BYTES = 64 * 2**10
 
@@ -24,10 +27,8 @@ class Provenance:
 def provenance(root: Path, config: dict[str, Any]) -> Provenance:
     """Read the hub cache's directory names, a download's metadata, the model card's front matter."""
     root = root.resolve()
-    repo = revision = None
-    if root.parent.name == "snapshots" and (match := re.fullmatch(r"models--(.+?)--(.+)", root.parents[1].name)):
-        repo, revision = f"{match[1]}/{match[2]}", root.name
-    else:
+    repo, revision = _cached(root)
+    if repo is None:
         revision = _local_dir_revision(root)
         # A directory named org/name only counts as a hub id when the config agrees on the name.
         declared = config.get("_name_or_path")
@@ -40,19 +41,31 @@ def provenance(root: Path, config: dict[str, Any]) -> Provenance:
     return Provenance(name, repo, revision, _card_base_model(root))
 
 
+def _cached(root: Path) -> tuple[str | None, str | None]:
+    """Repository and revision, if ``root`` is a snapshot in a hub's cache, or a folder of one."""
+    for place in (root, *root.parents):
+        if place.parent.name == "snapshots" and (match := _MODELS.fullmatch(place.parents[1].name)):
+            return f"{match[1]}/{match[2]}", place.name
+    return None, None
+
+
 def is_repo(text: str) -> bool:
     """Whether ``text`` has the form of a hub id, "org/name"."""
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", text) is not None
 
 
 def _local_dir_revision(root: Path) -> str | None:
-    """`hf download --local-dir` leaves the commit in the first line of a file beside the cache."""
-    try:
-        with (root / ".cache/huggingface/download/config.json.metadata").open("rb") as file:
-            line = file.readline(128).decode("ascii", "replace").strip()
-    except OSError:
-        return None
-    return line if re.fullmatch(r"[0-9a-f]{40}", line) else None
+    """`hf download --local-dir` leaves the commit in the first line of a file in that directory, of which ``root``
+    may be a folder."""
+    for place in (root, *root.parents):
+        path = place / ".cache/huggingface/download" / root.relative_to(place) / "config.json.metadata"
+        try:
+            with path.open("rb") as file:
+                line = file.readline(128).decode("ascii", "replace").strip()
+        except OSError:
+            continue
+        return line if re.fullmatch(r"[0-9a-f]{40}", line) else None
+    return None
 
 
 def _card_base_model(root: Path) -> str | None:

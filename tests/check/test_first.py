@@ -86,6 +86,14 @@ def test_a_draft_on_the_hub_has_the_same_plan(hub: HubPlace, root: Path) -> None
     assert (check["name"], check["source"], check["steps"]) == ("Tiny-DSpark", REPO, ["plan"])
 
 
+def test_a_draft_in_a_folder_on_the_hub_is_named_by_both(hub: HubPlace, root: Path) -> None:
+    hub.server.files = {f"dflash/{name}": data for name, data in repository_of(root / "draft").items()}
+    first = first_checks(Path(f"{REPO}/dflash@v1"), root / "target", ["auto"], root / "C.toml")
+    assert list(first.texts) == [root / "C.toml", root / "plans" / "Tiny-DSpark-dflash-auto.json"]
+    (check,) = tomllib.loads(first.texts[root / "C.toml"])["check"]
+    assert (check["name"], check["source"]) == ("Tiny-DSpark-dflash", f"{REPO}/dflash@v1")
+
+
 def test_167_gb_take_seconds(tmp_path: Path) -> None:
     draft = stage_layout.lay_out(tmp_path / "DeepSeek-V4-Flash-DSpark", "deepseek_v4_flash_dspark")
     start = time.process_time()

@@ -98,6 +98,16 @@ def test_all_that_can_be_said(root: Path) -> None:
     assert (file.steps, file.is_checkpoint) == (("inspect",), False)
 
 
+def test_a_folder_on_the_hub(root: Path) -> None:
+    text = '[[check]]\nname = "a"\nsource = "org/name/dflash@main"\n'
+    (check,) = read_checks(write(root / "CHECKS.toml", text))
+    assert (str(check.source), check.steps, check.is_checkpoint) == ("org/name/dflash@main", ("plan",), True)
+    (root / "org").mkdir()
+    with pytest.raises(InputError) as caught:
+        read_checks(root / "CHECKS.toml")
+    assert [finding.rule for finding in caught.value.findings] == ["checks-file"]
+
+
 def test_a_gguf_on_the_hub(root: Path) -> None:
     text = '[[check]]\nname = "a"\nsource = "org/name:x.gguf@main"\n'
     (check,) = read_checks(write(root / "CHECKS.toml", text))

@@ -37,6 +37,11 @@ def test_hub_cache_through_a_link_and_with_dashes_in_the_name(tmp_path: Path) ->
     assert provenance(tmp_path / "link", {}) == Provenance("a--b", "org/a--b", COMMIT)
 
 
+def test_a_folder_in_the_hub_cache(tmp_path: Path) -> None:
+    root = tmp_path / "models--org--name" / "snapshots" / COMMIT / "drafts" / "dflash"
+    assert made(root) == Provenance("name", "org/name", COMMIT)
+
+
 @pytest.mark.parametrize("path", ["models--gpt2/snapshots/main", "snapshots/main", "datasets--a--b/snapshots/main"])
 def test_what_only_looks_like_the_cache(path: str, tmp_path: Path) -> None:
     assert made(tmp_path / path) == Provenance("main")
@@ -48,6 +53,10 @@ def test_local_download_knows_its_commit(tmp_path: Path) -> None:
     (metadata / "config.json.metadata").write_text(f"{COMMIT}\netag\n1700000000.0\n")
     assert made(tmp_path / "d") == Provenance("d", None, COMMIT)
     assert made(tmp_path / "d", {"_name_or_path": "org/d"}) == Provenance("d", "org/d", COMMIT)
+    assert made(tmp_path / "d" / "dflash") == Provenance("dflash")
+    (metadata / "dflash").mkdir()
+    (metadata / "dflash" / "config.json.metadata").write_text(f"{COMMIT}\n")
+    assert made(tmp_path / "d" / "dflash") == Provenance("dflash", None, COMMIT)
     (metadata / "config.json.metadata").write_text("no commit\n")
     assert made(tmp_path / "d") == Provenance("d")
 
