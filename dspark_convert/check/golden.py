@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from dspark_convert.errors import InputError
 from dspark_convert.ggufio.types import KV, GGMLType, ValueType
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.source.safetensors_header import TensorRef
-from dspark_convert.words import listed, shown
+from dspark_convert.words import count_up, listed, shown
 
 if TYPE_CHECKING:
     from dspark_convert.plan import Plan
@@ -152,17 +151,8 @@ def _names(refs: Sequence[TensorRef | None]) -> str:
 
 def counted(names: Sequence[str]) -> str:
     """One name, or one with {first-last} in place of the number that counts up; else all of them."""
-    parts = [re.split(r"(\d+)", name) for name in names]
-    if len(names) == 1 or len({len(part) for part in parts}) > 1:
-        return ", ".join(names)
-    places = [at for at, column in enumerate(zip(*parts, strict=True)) if len(set(column)) > 1]
-    first = parts[0]
-    if len(places) != 1 or not first[places[0]].isdigit():
-        return ", ".join(names)
-    at, start = places[0], int(first[places[0]])
-    if [part[at] for part in parts] != [str(start + i) for i in range(len(parts))]:
-        return ", ".join(names)
-    return "".join([*first[:at], f"{{{start}-{start + len(parts) - 1}}}", *first[at + 1 :]])
+    span = count_up(names)
+    return "{}{{{}-{}}}{}".format(*span) if span else ", ".join(names)
 
 
 def _value(value: Any) -> dict[str, Any]:
