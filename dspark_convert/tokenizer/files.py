@@ -13,6 +13,9 @@ from dspark_convert.source.jsonfile import read_object
 from dspark_convert.tokenizer.lifted import read_tokenizer
 from dspark_convert.words import listed
 
+#: what helps where a tokenizer cannot be read
+TAKE_GGUF = "take the tokenizer from a GGUF of the target instead (--target-gguf FILE)"
+
 #: file names shown when tokenizer.json is not among them
 MAX_SHOWN_FILES = 8
 
@@ -111,10 +114,8 @@ def _missing(directory: Path) -> str:
         return f"the target directory {directory} cannot be read: {e.strerror or e}."
     for name, what, help_text in _FOREIGN:
         if name in names:
-            return (
-                f"{directory} holds {what} ({name}), which is not read here, and no tokenizer.json{help_text};"
-                " take the tokenizer from a GGUF of the target instead (--target-gguf FILE)."
-            )
+            lacks = f"{directory} holds {what} ({name}), which is not read here, and no tokenizer.json{help_text}"
+            return f"{lacks}; {TAKE_GGUF}."
     if _looks_like_draft(directory):
         return (
             f"there is no tokenizer.json in {directory}, and its config.json is that of a draft; "

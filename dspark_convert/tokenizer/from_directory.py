@@ -9,7 +9,7 @@ from pathlib import Path
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, warning
 from dspark_convert.ggufio.types import KV, ValueType, array, boolean, string
-from dspark_convert.tokenizer.files import SENTENCEPIECE, TIKTOKEN, TokenizerFiles, read_files
+from dspark_convert.tokenizer.files import SENTENCEPIECE, TAKE_GGUF, TIKTOKEN, TokenizerFiles, read_files
 from dspark_convert.tokenizer.json_pieces import read_bpe, read_unigram
 from dspark_convert.tokenizer.merges import read_merges
 from dspark_convert.tokenizer.metaspace import writes_spaces
@@ -76,8 +76,7 @@ def _read_model(files: TokenizerFiles, vocab_size: int, pre: str | None) -> _Mod
         return _pieces(files, read_unigram(files), vocab_size)
     if kind != "BPE":
         raise InputError(
-            f"{files.tokenizer_path} holds a model of type {kind!r}; only BPE and Unigram are read: take the tokenizer"
-            " from a GGUF of the target instead (--target-gguf FILE)."
+            f"{files.tokenizer_path} holds a model of type {kind!r}; only BPE and Unigram are read: {TAKE_GGUF}."
         )
     if files.model.get("byte_fallback") or writes_spaces(files):
         return _bpe_of_pieces(files, vocab_size)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dspark_convert.errors import InputError
-from dspark_convert.tokenizer.files import TokenizerFiles
+from dspark_convert.tokenizer.files import TAKE_GGUF, TokenizerFiles
 from dspark_convert.tokenizer.pieces import SPACE, Preparation
 from dspark_convert.tokenizer.pre import flatten, printable, shown_step
 
@@ -50,7 +50,7 @@ def read_preparation(files: TokenizerFiles) -> Preparation:
         seen = printable(", then ".join(_brief(step) for step in (*normalizers, *splits)))
         raise InputError(
             f"{files.tokenizer_path} prepares text in a way that llama.cpp's SentencePiece does not know (seen:"
-            f" {seen}); take the tokenizer from a GGUF of the target instead (--target-gguf FILE)."
+            f" {seen}); {TAKE_GGUF}."
         )
     return Preparation(found.space_prefix, found.merge_spaces, found.charsmap, found.others)
 

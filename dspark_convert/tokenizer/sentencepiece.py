@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dspark_convert.errors import InputError
 from dspark_convert.source.jsonfile import read_bytes
+from dspark_convert.tokenizer.files import TAKE_GGUF
 from dspark_convert.tokenizer.pieces import PieceModel, Pieces, Preparation
 from dspark_convert.tokenizer.protobuf import BYTES, FIXED32, NotProtobuf, fields
 from dspark_convert.tokenizer.vocabulary import TokenType
@@ -31,8 +32,6 @@ _NONE = (1 << 64) - 1
 #: role -> its field, and its id if the field is left out
 _ROLES = {"unk": (40, 0), "bos": (41, 1), "eos": (42, 2), "pad": (43, _NONE)}
 
-_HELP = "take the tokenizer from a GGUF of the target instead (--target-gguf FILE)"
-
 
 def read_model(path: Path) -> Pieces:
     """The pieces in the file ``path``; raises InputError if it is none, damaged, or of another kind."""
@@ -40,7 +39,9 @@ def read_model(path: Path) -> Pieces:
     try:
         return _read(data, path)
     except NotProtobuf as e:
-        raise InputError(f"{path} is no SentencePiece model, or is cut ({e}); fetch it again, or {_HELP}.") from None
+        raise InputError(
+            f"{path} is no SentencePiece model, or is cut ({e}); fetch it again, or {TAKE_GGUF}."
+        ) from None
 
 
 def _read(data: memoryview, path: Path) -> Pieces:
@@ -69,9 +70,9 @@ def _read(data: memoryview, path: Path) -> Pieces:
     cut = trainer.get(_MODEL_TYPE, 1)
     if cut not in _MODELS:
         what = _OTHER_MODELS.get(cut, f"kind {cut}")
-        raise InputError(f"{path} is a SentencePiece model of {what}, which llama.cpp does not know; {_HELP}.")
+        raise InputError(f"{path} is a SentencePiece model of {what}, which llama.cpp does not know; {TAKE_GGUF}.")
     if not normalizer.get(_ESCAPE, 1):
-        raise InputError(f"{path} does not write spaces as U+2581, as llama.cpp's SentencePiece does; {_HELP}.")
+        raise InputError(f"{path} does not write spaces as U+2581, as llama.cpp's SentencePiece does; {TAKE_GGUF}.")
     return Pieces(
         _MODELS[cut],
         ids,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from dspark_convert.errors import InputError
 from dspark_convert.source.jsonfile import read_bytes
 from dspark_convert.tokenizer.bytelevel import spelled, spelled_out
-from dspark_convert.tokenizer.files import TokenizerFiles
+from dspark_convert.tokenizer.files import TAKE_GGUF, TokenizerFiles
 from dspark_convert.tokenizer.vocabulary import TokenType, Vocabulary, lay_out
 
 #: Kimi K2's has 3 MB
@@ -24,8 +24,6 @@ MAX_STEPS = 200 * 10**6
 
 #: of Kimi: 256 and two more
 SPECIAL_TOKENS = 258
-
-_HELP = "take the tokenizer from a GGUF of the target instead (--target-gguf FILE)"
 
 
 def read_tiktoken(files: TokenizerFiles, vocab_size: int) -> tuple[Vocabulary, list[str]]:
@@ -37,7 +35,7 @@ def read_tiktoken(files: TokenizerFiles, vocab_size: int) -> tuple[Vocabulary, l
     if not any(kind.startswith("kimi") for kind in files.model_types) and not _is_kimis(files):
         raise InputError(
             f"{path} is a tiktoken vocabulary of a model other than Kimi, whose special tokens and way of splitting"
-            f" text only its own code knows: {_HELP}."
+            f" text only its own code knows: {TAKE_GGUF}."
         )
     ranks = _ranks(files)
     vocab = {spelled(token): rank for token, rank in ranks.items()}
@@ -78,14 +76,14 @@ def _ranks(files: TokenizerFiles) -> dict[bytes, int]:
         if not fits:
             raise InputError(
                 f"{path}: line {number + 1} is not a new token in base64 with the rank {number}; fetch it again, or"
-                f" {_HELP}."
+                f" {TAKE_GGUF}."
             )
     missing = next((byte for byte in range(256) if bytes([byte]) not in ranks), None)
     if missing is not None:
-        raise InputError(f"{path} has no token for the byte {missing}; fetch it again, or {_HELP}.")
+        raise InputError(f"{path} has no token for the byte {missing}; fetch it again, or {TAKE_GGUF}.")
     if sum(len(token) ** 2 for token in ranks) > MAX_STEPS:
         longest = max(map(len, ranks))
-        raise InputError(f"{path} has tokens of up to {longest} bytes, too long to find their merges; {_HELP}.")
+        raise InputError(f"{path} has tokens of up to {longest} bytes, too long to find their merges; {TAKE_GGUF}.")
     return ranks
 
 

@@ -12,7 +12,7 @@ from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, info
 from dspark_convert.tokenizer.added import AddedToken, collect_added
 from dspark_convert.tokenizer.bytelevel import spelled_out
-from dspark_convert.tokenizer.files import TokenizerFiles
+from dspark_convert.tokenizer.files import TAKE_GGUF, TokenizerFiles
 
 
 class TokenType(IntEnum):
@@ -112,8 +112,8 @@ def bpe_model(files: TokenizerFiles) -> Mapping[str, Any]:
     for field in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(field):
             raise InputError(
-                f"{files.tokenizer_path} has {field} {model[field]!r}, which llama.cpp's BPE does not know: take the"
-                " tokenizer from a GGUF of the target instead (--target-gguf FILE)."
+                f"{files.tokenizer_path} has {field} {model[field]!r}, which llama.cpp's BPE does not know:"
+                f" {TAKE_GGUF}."
             )
     return model
 
