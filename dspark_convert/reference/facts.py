@@ -158,17 +158,16 @@ def read_facts(directory: Path) -> Facts:
         value_scale=positive_or_none(config, *VALUE_SCALE) or 1.0,
         draft_vocab_size=draft_vocab_size(config, shapes),
     )
-    if config.architecture() in (DFLASH, DFLASH2):
-        scale, multiplier, cap = (own_or_inherited(config, key) for key in SCALES)
-        facts = replace(
-            facts, dflash2=dflash2, embedding_scale=scale or 1.0, logit_scale=multiplier or 1.0, logit_cap=cap
-        )
+    scale, multiplier, cap = (read_scale(config, key) for key in SCALES)
+    facts = replace(facts, dflash2=dflash2, embedding_scale=scale or 1.0, logit_scale=multiplier or 1.0, logit_cap=cap)
     check(config, facts, confidence)
     return facts
 
 
-def own_or_inherited(config: Config, key: str) -> float | None:
-    return positive_or_none(config, f"dflash_config.{key}", key)
+def read_scale(config: Config, key: str) -> float | None:
+    """The draft's own. What stands at the top z-lab's class obeys; other configs inherit it from their target's."""
+    obeyed = config.architecture() in (DFLASH, DFLASH2) and not is_speculators(config)
+    return positive_or_none(config, f"dflash_config.{key}", *([key] if obeyed else []))
 
 
 def read_deepseek4_facts(config: Config) -> Facts:

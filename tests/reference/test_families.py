@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,20 @@ def test_all_forms_of_the_mask_s_row_are_one(tmp_path: Path) -> None:
     table[507] = torch.load(tmp_path / "mimo_bare" / "mask_embedding.pt").double()
     held = Reference.load(tmp_path / "mimo", embed=table, head=HEAD, own_mask_row=False)
     np.testing.assert_array_equal(block(held).logits, found[0].logits)
+
+
+def test_scales_of_a_target_s_config_are_no_draft_s(tmp_path: Path) -> None:
+    directory = make("specforge", tmp_path, **SIZES)
+    plain = block(load(directory)).logits
+    top = {"input_embedding_scale": 9, "output_multiplier": 3.0, "final_logit_softcapping": 4}
+    rewrite(directory, **top)
+    np.testing.assert_array_equal(block(load(directory)).logits, plain)
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    rewrite(directory, dflash_config=config["dflash_config"] | {"input_embedding_scale": 2.0})
+    doubled = block(Reference.load(directory, embed=EMBED, head=HEAD)).logits
+    rewrite(directory, dflash_config=config["dflash_config"])
+    held = block(Reference.load(directory, embed=2 * EMBED, head=HEAD)).logits
+    np.testing.assert_allclose(doubled, held, atol=EXACT)
 
 
 def test_scales_and_cap_of_z_lab_s_class(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from dspark_convert.plan import plan_for_directory
+from fixtures.families import make
 from tests.checkpoints import ABSENT, Pair, Tensor
 from tests.conftest import Convert
 from tests.oracle import read
@@ -63,7 +66,6 @@ def scaled(kind: str, factor: float, **more: Any) -> dict[str, Any]:
             {"layer_types": ABSENT, "max_window_layers": 0, "sliding_window": 9, "use_sliding_window": True},
             windows(9, True, True, True) | CAUSAL,
         ),
-        ({"layer_types": ABSENT, "sliding_window": 9, "use_sliding_window": True}, {}),
         (
             {"dflash_config": {"swa_window_size": 12, "use_swa": True}, "use_sliding_window": ABSENT},
             windows(12, True, True, True),
@@ -111,7 +113,7 @@ def scaled(kind: str, factor: float, **more: Any) -> dict[str, Any]:
             | {"dflash.rope.scaling.attn_factor": pytest.approx(1 / (1 + 0.1 * math.log(4)), rel=1e-6)},
         ),
         ({"attention_value_scale": 0.5}, {"dflash.attention.value_scale": 0.5}),
-        ({"input_embedding_scale": 2}, {"dflash.embedding_scale": 2.0}),
+        ({"dflash_config": {"input_embedding_scale": 2}}, {"dflash.embedding_scale": 2.0}),
     ],
     ids=str,
 )
@@ -130,7 +132,7 @@ def test_keys(config: dict[str, Any], keys: dict[str, Any], pair: Pair, convert:
     ("config", "keys"),
     [
         ({"dflash_config": {"output_multiplier": 0.25}}, {"dflash.logit_scale": 0.25}),
-        ({"final_logit_softcapping": 30.0}, {"dflash.final_logit_softcapping": 30.0}),
+        ({"dflash_config": {"final_logit_softcapping": 30.0}}, {"dflash.final_logit_softcapping": 30.0}),
     ],
     ids=str,
 )
@@ -139,6 +141,31 @@ def test_keys_of_the_logits(config: dict[str, Any], keys: dict[str, Any], pair: 
     pair.config(config)
     metadata, _ = planned(pair, convert)
     assert metadata == plain | keys
+
+
+#: what a config of Muse Glimmer's says of the target's own tables
+OF_THE_TARGET = {"final_logit_softcapping": 20.0, "input_embedding_scale": 4.0, "output_multiplier": 0.25}
+
+
+def test_scales_of_the_target_are_not_the_draft_s(pair: Pair, convert: Convert) -> None:
+    """DeepSpec copies its target's config, whose keys Qwen3's layers do not obey."""
+    plain, _ = planned(pair, convert)
+    pair.config(OF_THE_TARGET)
+    assert planned(pair, convert) == (plain, [("config-unread", key) for key in OF_THE_TARGET])
+
+
+def test_scales_at_the_top_are_those_of_z_lab_s_class(tmp_path: Path) -> None:
+    config = make("zlab_dflash", tmp_path) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | OF_THE_TARGET))
+    draft = plan_for_directory(tmp_path).draft
+    assert draft is not None
+    assert (draft.embedding_scale, draft.logit_scale, draft.logit_softcap) == (4.0, 0.25, 20.0)
+
+
+def test_a_window_for_layers_from_the_28th_on_is_that_of_none(pair: Pair, convert: Convert) -> None:
+    plain, _ = planned(pair, convert)
+    pair.config({"layer_types": ABSENT, "sliding_window": 9, "use_sliding_window": True})
+    assert planned(pair, convert) == (plain, [("window-without-layers", "sliding_window")])
 
 
 def test_layers_that_differ_in_causality_are_told(pair: Pair, convert: Convert) -> None:

@@ -30,14 +30,24 @@ def change(draft: Path, **changes: Any) -> Path:
     [("final_logit_softcapping", 30.0, "capped at 30"), ("output_multiplier", 0.25, "multiplied by 0.25")],
 )
 def test_logits_that_llama_cpp_neither_scales_nor_caps(key: str, value: float, said: str, tmp_path: Path) -> None:
-    (finding,) = told(change(make("deepspec_qwen36", tmp_path / "dspark"), **{key: value}), "logits-unscaled")
+    own = {"dflash_config": {key: value}}
+    (finding,) = told(change(make("deepspec_qwen36", tmp_path / "dspark"), **own), "logits-unscaled")
     assert finding.severity == "warning" and said in finding.message and "Markov" in finding.message
-    (finding,) = told(change(make("speculators_dflash_full", tmp_path / "dflash"), **{key: value}), "logits-unscaled")
+    (finding,) = told(change(make("speculators_dflash_full", tmp_path / "dflash"), **own), "logits-unscaled")
     assert finding.severity == "info" and said in finding.message
 
 
+@pytest.mark.parametrize("key", ["final_logit_softcapping", "output_multiplier"])
+def test_a_head_of_zeros_adds_nothing_to_the_logits(key: str, tmp_path: Path) -> None:
+    draft = change(make("speculators_dflash_full", tmp_path), sample_from_anchor=True, **{key: 0.25})
+    assert told(draft, "zero-markov-head") != []
+    (finding,) = told(draft, "logits-unscaled")
+    assert finding.severity == "info" and finding.message.endswith("the same tokens are drafted without it.")
+
+
 def test_a_multiplier_of_one_changes_nothing(tmp_path: Path) -> None:
-    assert told(change(make("deepspec_qwen36", tmp_path), output_multiplier=1.0), "logits-unscaled") == []
+    own = {"dflash_config": {"output_multiplier": 1.0}}
+    assert told(change(make("deepspec_qwen36", tmp_path), **own), "logits-unscaled") == []
 
 
 def test_gemma4_is_capped_in_training_alone(tmp_path: Path) -> None:
