@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dspark_convert.bench.bench import command_line, findings_of, machine_part, pair_part
 from dspark_convert.bench.records import Round, Setting, Turn
@@ -19,7 +19,7 @@ def made_round(accepted: int, drafts: int = 4, ms: float = 30.0, confidences: Se
 
 
 def made_turn(
-    rounds: dict[Setting, Sequence[Round]], *, plain_ms: float = 10.0, kind: str = "code", sweep: bool = False
+    rounds: Mapping[Setting, Sequence[Round]], *, plain_ms: float = 10.0, kind: str = "code", sweep: bool = False
 ) -> Turn:
     """A text as long as the first setting's rounds make it, behind one token of the prompt."""
     count = 1 + sum(entry.accepted + 1 for entry in next(iter(rounds.values())))
