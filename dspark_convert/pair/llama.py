@@ -28,7 +28,7 @@ BUILDS = {
     (True, False): "llama.cpp from b10434 on, if the target is tied",
 }
 #: and what came with builds in between: all of it was in this one
-LATER = "llama.cpp b11549 (older builds may not)"
+LATER = "recent llama.cpp, e.g. b11549"
 
 
 def plain_name(architecture: str) -> str:
