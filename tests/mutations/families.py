@@ -36,6 +36,14 @@ from tests.mutations.family_layers import (
     yarn,
 )
 from tests.mutations.family_packing import packing
+from tests.mutations.family_types import (
+    dflash2_types,
+    gemma4_types,
+    layer_types,
+    scale_types,
+    vocabulary_types,
+    yarn_types,
+)
 
 #: of the fixtures
 WINDOW, MASK, VALUE_SCALE = 12, 507, 0.612
@@ -60,21 +68,31 @@ FAMILIES: dict[str, list[Mutant]] = {
         value_scale(VALUE_SCALE),
         partial_rotary(),
         mask_row(MASK),
+        layer_types(),
         windows(WINDOW),
         bidirectional(),
         eps(1e-6),
         anchor=False,
     ),
     "muse": of(windows(WINDOW), bidirectional(), neox(), eps(1e-6), anchor=False),
-    "specforge_yarn": of(yarn(), markov(), eps(1e-6), anchor=True),
+    "specforge_yarn": of(yarn(), yarn_types(), markov(), eps(1e-6), anchor=True),
     "kolibri": of(windows(WINDOW), bidirectional(), anchor=True),
     "lfm2": of(interleaved(), confidence(), eps(1e-6), anchor=True),
     "nemotron_inner": of(
-        packing(), sinks(), windows(WINDOW), causal(), bonus(), no_confidence(), markov_rows(), anchor=False
+        packing(),
+        scale_types(),
+        sinks(),
+        windows(WINDOW),
+        causal(),
+        bonus(),
+        no_confidence(),
+        markov_rows(),
+        anchor=False,
     ),
     "speculators_dspark_bonus": of(
         vocabulary(),
         vocabulary_markov(),
+        vocabulary_types(),
         markov_rows(),
         confidence(),
         bonus(),
@@ -85,9 +103,9 @@ FAMILIES: dict[str, list[Mutant]] = {
     "speculators_dspark_anchor": of(windows(WINDOW), causal(), inert_rotary(), anchor=True),
     "speculators_dflash": of(vocabulary(), windows(WINDOW, (True, False, True)), anchor=False),
     "speculators_dflash_full": of(bidirectional(), vocabulary(), anchor=False),
-    "gemma4": of(gemma4(), no_softcap(), confidence(), anchor=True),
+    "gemma4": of(gemma4(), gemma4_types(), no_softcap(), confidence(), anchor=True),
     "gemma4_softcap": of(softcap(), anchor=True),
-    "dflash2": of(dflash2(), plain_logits(), windows(2 * WINDOW), bidirectional(), anchor=False),
+    "dflash2": of(dflash2(), dflash2_types(), plain_logits(), windows(2 * WINDOW), bidirectional(), anchor=False),
     "dflash2_muse": of(muse(MULTIPLIER, CAP), anchor=False),
 }
 
@@ -129,6 +147,12 @@ SAME_NUMBERS = {
     "yarn yarn_beta_fast 16": UNREAD_YARN,
     "yarn yarn_beta_fast 64": UNREAD_YARN,
     "yarn yarn_beta_slow 2": UNREAD_YARN,
+    "yarn logarithm's multiplier": UNREAD_YARN,
+    "context of the first training": "no text here is as long",
+    "another row zeroed": TABLES_OF_FILE,
+    "another row of the head zeroed": TABLES_OF_FILE,
+    "vocabulary size of the draft's": "llama.cpp counts the tokens",
+    "rope_freqs infinite": "an angle divided by it is none either",
     "scales of gate and up swapped": BELOW_NOISE,
     "scale x1.01": BELOW_NOISE,
     "scale 1": NORM_FOLLOWS,
