@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from dspark_convert import __version__
 from dspark_convert.draft import DeepSeek4, Draft
+from dspark_convert.ggufio.layers import SCALES
 from dspark_convert.ggufio.rotation import YARN, yarn_length
 from dspark_convert.ggufio.types import (
     FILE_TYPES,
@@ -97,15 +98,8 @@ def _layers(key: Callable[[str], str], draft: Draft) -> Iterator[KV]:
         yield array(key("attention.sliding_window_pattern"), ValueType.BOOL, list(draft.sliding_window_pattern))
     if draft.causal or draft.causal_pattern:
         yield boolean(key("attention.causal"), draft.causal)
-    scales = {
-        "attention.scale": draft.attention_scale,
-        "attention.value_scale": draft.value_scale,
-        "embedding_scale": draft.embedding_scale,
-        "logit_scale": draft.logit_scale,
-        "final_logit_softcapping": draft.logit_softcap,
-    }
-    for name, value in scales.items():
-        if value is not None:
+    for name, field in SCALES.items():
+        if (value := getattr(draft, field)) is not None:
             yield f32(key(name), value)
     if draft.hidden_act == "gelu":
         yield string(key("hidden_activation"), "gelu_pytorch_tanh")

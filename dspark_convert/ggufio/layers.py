@@ -6,6 +6,7 @@ reads; a scale of 0 is none there.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from dspark_convert.draft import DFlash2, Draft, Kind
@@ -58,6 +59,5 @@ def layers_like(draft: Draft) -> str:
 
 def _dflash2(keys: Keys) -> DFlash2 | None:
     """None if a key is missing or mistyped, which a finding tells."""
-    names = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
-    found = {name: keys.number(name, ValueType.UINT32, required=True) for name in names}
+    found = {field.name: keys.number(field.name, ValueType.UINT32, required=True) for field in fields(DFlash2)}
     return None if None in found.values() else DFlash2(**found)

@@ -95,9 +95,8 @@ def _context(draft: Draft, target: Target) -> Iterator[Finding]:
 
 def scaling_of(draft: Draft) -> str | None:
     """The name of the scaling of a draft's rotation; a proportional one (Gemma4) is no scaling to llama.cpp."""
-    scaling = draft.rope.scaling or {}
-    kind = scaling.get("type") or scaling.get("rope_type")
-    return None if kind in (None, "none", "default", "proportional") else str(kind)
+    kind = (draft.rope.scaling or {}).get("type")
+    return None if kind in (None, "proportional") else str(kind)
 
 
 def _borrowed(draft: Draft, target: Target) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from dspark_convert.reference.facts import Facts
 from dspark_convert.reference.gemma4_facts import Gemma4Facts
-from dspark_convert.reference.qwen3 import Sizes, rms_norm
+from dspark_convert.reference.qwen3 import Sizes, in_all_layers, rms_norm
 from dspark_convert.reference.rotation import angles, turn
 from dspark_convert.reference.states import States
 from dspark_convert.reference.tables import block_rows
@@ -141,9 +141,4 @@ def gemma4_layer_shapes(n_layer: int, sizes: Sizes, own: Gemma4Facts, names: Col
     }
     if not own.key_is_value:
         layer["self_attn.v_proj.weight"] = (k, sizes.hidden)
-    shapes: dict[str, Shape] = {}
-    for index in range(n_layer):
-        shapes |= {f"layers.{index}.{name}": shape for name, shape in layer.items()}
-        if f"layers.{index}.input_layernorm.weight" not in names:
-            break
-    return shapes
+    return in_all_layers(layer, n_layer, names)

@@ -67,6 +67,11 @@ def layer_shapes(n_layer: int, sizes: Sizes, biases: bool, names: Collection[str
             layer[f"self_attn.{name}.bias"] = layer[f"self_attn.{name}.weight"][:1]
     if sizes.has_sinks:
         layer[SINKS] = (sizes.heads,)
+    return in_all_layers(layer, n_layer, names)
+
+
+def in_all_layers(layer: Mapping[str, Shape], n_layer: int, names: Collection[str]) -> dict[str, Shape]:
+    """The tensors of one layer for each; ends behind the first that is not among the ``names``."""
     shapes: dict[str, Shape] = {}
     for index in range(n_layer):
         shapes |= {f"layers.{index}.{name}": shape for name, shape in layer.items()}

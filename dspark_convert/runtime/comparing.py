@@ -12,7 +12,7 @@ from dspark_convert.errors import InputError
 from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType
 from dspark_convert.runtime.distance import distance, scale
-from dspark_convert.runtime.mixups import find_mixup
+from dspark_convert.runtime.mixups import OF_HEADS, find_mixup
 from dspark_convert.runtime.rounding import dequantise, encoded, hold, same_fours
 from dspark_convert.runtime.rows import wrong_row
 from dspark_convert.runtime.stored import Stored
@@ -29,9 +29,6 @@ SAME = {
     GGMLType.Q8_0: 1e-3,
     **dict.fromkeys((GGMLType.MXFP4, GGMLType.NVFP4), 0.0),
 }
-
-#: tensors whose rows belong to the numbers of a head
-OF_HEADS = tuple(f"self_attn.{name}.weight" for name in ("q_proj", "k_proj", "q_norm", "k_norm"))
 
 #: what reading a tensor of a damaged or unknown kind raises
 UNREADABLE = (InputError, NotImplementedError, ValueError)

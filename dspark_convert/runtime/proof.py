@@ -22,6 +22,7 @@ from dspark_convert.runtime.recording import Recording, read_recording
 from dspark_convert.runtime.report import Check
 from dspark_convert.runtime.rounding import dequantise
 from dspark_convert.runtime.stated import check_stated
+from dspark_convert.runtime.tables import MASK_ROW
 from dspark_convert.runtime.values import Values, compare_values
 from dspark_convert.source.checkpoint import open_checkpoint
 from dspark_convert.source.classify import describe, is_full_model
@@ -74,7 +75,7 @@ def _read_checkpoint(directory: Path) -> tuple[Facts, dict[str, torch.Tensor]]:
     """Facts and tensors (mapped, not read) of a checkpoint; ValueError if the reference cannot compute it."""
     from dspark_convert.reference.draft import expected_shapes, tie
     from dspark_convert.reference.facts import read_facts
-    from dspark_convert.reference.tables import MASK_ROW, read_mask_row
+    from dspark_convert.reference.tables import read_mask_row
     from dspark_convert.reference.weights import EMBED, HEAD, check_shapes, read_tensors
 
     facts = read_facts(directory)

@@ -106,11 +106,8 @@ def odd_lengths(file: GGUFFile, yarn: Yarn) -> Iterator[str]:
         key = f"dflash.rope.scaling.{name}"
         found = file.metadata.get(key, absent)
         if not isinstance(found, float) or not isclose(found, want, rel_tol=1e-6):
-            yield (
-                f"{key} is {found:.9g}, but the checkpoint has {want:.9g}"
-                if isinstance(found, float)
-                else (f"{key} is {found}, but the checkpoint has {want:.9g}")
-            )
+            shown = f"{found:.9g}" if isinstance(found, float) else found
+            yield f"{key} is {shown}, but the checkpoint has {want:.9g}"
 
 
 def one_meaning(name: str, value: Any, absent: Any) -> Any:
