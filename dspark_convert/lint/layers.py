@@ -48,7 +48,7 @@ def _logits(draft: Draft) -> Iterator[Finding]:
         if value is None or (key == "logit_scale" and value == 1.0):
             continue
         said = f"the file says {value:g}, which llama.cpp applies to DFlash2 drafts only"
-        if draft.kind == "dspark":
+        if draft.kind == "dspark" and draft.markov_head_type != "zero":
             message = f"{said}: the Markov head adds to logits that are larger than in training."
             yield warning("logits-unscaled", key, message, VALIDATE)
         else:

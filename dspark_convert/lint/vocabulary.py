@@ -18,6 +18,11 @@ from dspark_convert.tokenizer.special import ID_KEYS
 #: names of a tokenizer that is none
 NO_VOCABULARY = ("no_vocab", "none")
 
+#: byte-level BPEs, which llama.cpp refuses to load without merges, but for one pre-tokenizer (src/llama-vocab.cpp)
+BYTE_LEVEL, WITHOUT_MERGES = ("gpt2", "hybriddna", "whitespace"), "kimi-k2"
+#: tokenizers that choose among pieces by their scores: SentencePiece's BPE and unigrams, and PLaMo's
+SCORED = ("llama", "t5", "plamo2")
+
 FROM_TARGET = "convert again with the target's tokenizer (--target-model-dir or --target-gguf)"
 
 
@@ -55,16 +60,21 @@ def _tokens(file: GGUFFile, draft: Draft, tokens: object) -> Iterator[Finding]:
     if found := _twice(tokens):
         message = f"tokens {found[0]} and {found[1]} are both {tokens[found[0]]!r}; llama.cpp aborts on it."
         yield error("token-duplicate", "tokenizer.ggml.tokens", message, FROM_TARGET)
-    if model == "gpt2":
-        yield from _byte_level(file)
-
-
-def _byte_level(file: GGUFFile) -> Iterator[Finding]:
-    """What llama.cpp needs of a byte-level BPE besides its tokens."""
-    if "tokenizer.ggml.merges" not in file.metadata:
+    pre = file.metadata.get("tokenizer.ggml.pre")
+    merged = model == "gemma4" or (model in BYTE_LEVEL and pre != WITHOUT_MERGES)
+    if merged and "tokenizer.ggml.merges" not in file.metadata:
         message = "the list of merges is not there, without which llama.cpp refuses the file."
         yield error("merges-missing", "tokenizer.ggml.merges", message, FROM_TARGET)
-    pre = file.metadata.get("tokenizer.ggml.pre")
+    if model in SCORED and "tokenizer.ggml.scores" not in file.metadata:
+        message = (
+            "the list of scores is not there; llama.cpp takes all for 0 and splits text otherwise than the target."
+        )
+        yield warning("scores-missing", "tokenizer.ggml.scores", message, FROM_TARGET)
+    if model == "gpt2":
+        yield from _pre_tokenizer(pre)
+
+
+def _pre_tokenizer(pre: object) -> Iterator[Finding]:
     if pre is None:
         message = "the pre-tokenizer is not named, so llama.cpp splits text by a default that hardly fits."
         yield warning("pre-tokenizer-missing", "tokenizer.ggml.pre", message, FROM_TARGET)

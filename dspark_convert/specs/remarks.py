@@ -52,7 +52,7 @@ def _logits(draft: Draft) -> Iterator[Finding]:
         if value is None or (key == "logit_scale" and value == 1.0):
             continue
         said = f"the draft's logits are {what} {value:g}, which llama.cpp leaves out"
-        if draft.kind == "dspark":
+        if draft.kind == "dspark" and draft.markov_head_type != "zero":
             message = f"{said}: the Markov head's bias is added to other logits than in training."
             yield warning("logits-unscaled", key, message, "validate the draft: it tells what that costs")
         else:

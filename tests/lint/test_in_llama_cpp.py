@@ -84,6 +84,27 @@ def test_refused_files_are_refused(tmp_path: Path, target: Path) -> None:
     assert all("refused to load the draft" in line for line in said)
 
 
+def tokenizer(path: Path, model: str, pre: str, keeps: str) -> Path:
+    """A good draft with another kind of tokenizer, of whose merges and scores it only ``keeps`` one."""
+    file = DraftFile()
+    del file.kv["tokenizer.ggml.merges"]
+    file.kv |= {"tokenizer.ggml.model": (STRING, model, None), "tokenizer.ggml.pre": (STRING, pre, None)}
+    if keeps == "merges":
+        file.kv["tokenizer.ggml.merges"] = (ARRAY, ["< 1", "<1 >"], STRING)
+    return file.write(path)
+
+
+def test_merges_are_needed_and_scores_are_not(tmp_path: Path, target: Path) -> None:
+    bad = [("gpt2", "qwen2", ""), ("hybriddna", "qwen2", ""), ("gemma4", "kimi-k2", "")]
+    refused = [tokenizer(tmp_path / f"{at}.gguf", *case) for at, case in enumerate(bad)]
+    code, said = run(target, *refused)
+    assert (code, len(said)) == (0, len(refused))
+    assert all("refused to load the draft" in line for line in said)
+    good = [("gpt2", "kimi-k2", ""), ("gemma4", "qwen2", "merges"), ("llama", "default", ""), ("t5", "default", "")]
+    code, said = run(target, *(tokenizer(tmp_path / f"good-{at}.gguf", *case) for at, case in enumerate(good)))
+    assert (code, [line.split()[0] for line in said]) == (0, ["loaded", "drafted"] * len(good))
+
+
 @pytest.mark.parametrize(("family", "rule", "severity", "change"), [c for c in FAMILY_CASES if c[1] in DEADLY])
 def test_deadly_files_end_the_process(
     tmp_path: Path, target: Path, family: str, rule: str, severity: str, change: Any

@@ -177,6 +177,18 @@ CASES: list[tuple[str, str, Change]] = [
     ("vocabulary-lists", "error", put(tokenizer__ggml__token_type=(ARRAY, [1], I32))),
     ("token-duplicate", "error", put(tokenizer__ggml__tokens=(ARRAY, ["a", *map(str, range(78)), "a"], STRING))),
     ("merges-missing", "error", put(tokenizer__ggml__merges=None)),
+    ("merges-missing", "error", put(tokenizer__ggml__merges=None, tokenizer__ggml__model=(STRING, "gemma4"))),
+    (
+        "merges-missing",
+        "error",
+        put(
+            tokenizer__ggml__merges=None,
+            tokenizer__ggml__pre=(STRING, "kimi-k2"),
+            tokenizer__ggml__model=(STRING, "gemma4"),
+        ),
+    ),
+    ("scores-missing", "warning", put(tokenizer__ggml__model=(STRING, "llama"))),
+    ("scores-missing", "warning", put(tokenizer__ggml__model=(STRING, "t5"), tokenizer__ggml__merges=None)),
     ("pre-tokenizer-missing", "warning", put(tokenizer__ggml__pre=None)),
     ("pre-tokenizer-unknown", "warning", put(tokenizer__ggml__pre=(STRING, "nonsense"))),
     ("mask-out-of-range", "error", put(tokenizer__ggml__mask_token_id=(U32, VOCAB))),
@@ -242,6 +254,29 @@ def test_a_zero_markov_head_of_ours_is_no_damage(tmp_path: Path) -> None:
         file.tensors[name] = ("F32", file.tensors[name][1])
         file.data[name] = bytes(4 * RANK * VOCAB)
     assert findings(file, tmp_path / "dspark-tiny.gguf") == ()
+
+
+def test_tokenizers_of_other_kinds_are_good(tmp_path: Path) -> None:
+    for change in (
+        put(tokenizer__ggml__model=(STRING, "gemma4"), tokenizer__ggml__pre=None),
+        put(tokenizer__ggml__pre=(STRING, "kimi-k2"), tokenizer__ggml__merges=None),
+        put(
+            tokenizer__ggml__model=(STRING, "llama"),
+            tokenizer__ggml__scores=(ARRAY, [0.0] * VOCAB, F32),
+            tokenizer__ggml__merges=None,
+        ),
+    ):
+        file = DraftFile()
+        change(file)
+        assert findings(file, tmp_path / "dspark-tiny.gguf") == ()
+
+
+def test_a_cap_changes_nothing_under_a_markov_head_of_zeros(tmp_path: Path) -> None:
+    file = DraftFile()
+    put(dspark__markov_head_type=(STRING, "zero"), dflash__final_logit_softcapping=(F32, 30.0))(file)
+    (finding,) = findings(file, tmp_path / "dspark-tiny.gguf")
+    assert (finding.rule, finding.severity) == ("logits-unscaled", "info")
+    assert finding.message.endswith("the same tokens are drafted without it.")
 
 
 def test_a_reduced_vocabulary_is_good(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def test_logits_that_llama_cpp_neither_scales_nor_caps(key: str, value: float, s
 
 @pytest.mark.parametrize("key", ["final_logit_softcapping", "output_multiplier"])
 def test_a_head_of_zeros_adds_nothing_to_the_logits(key: str, tmp_path: Path) -> None:
-    draft = change(make("speculators_dflash_full", tmp_path), sample_from_anchor=True, **{key: 0.25})
+    own = {"dflash_config": {key: 0.25}}
+    draft = change(make("speculators_dflash_full", tmp_path), sample_from_anchor=True, **own)
     assert told(draft, "zero-markov-head") != []
     (finding,) = told(draft, "logits-unscaled")
     assert finding.severity == "info" and finding.message.endswith("the same tokens are drafted without it.")
