@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dspark_convert.errors import UsageError
 from dspark_convert.ggufio.types import GGUF_MAGIC
 from dspark_convert.options import Options
+from dspark_convert.pair.llama import spec_type
 from dspark_convert.plan import Plan, plan_for_directory, refuse, require_known
 from dspark_convert.remote import Silent, local_target, plan_for_survey, survey_model
 from dspark_convert.source.checkpoint import read_config, require_directory
@@ -222,10 +223,10 @@ def write(
 
 
 def default_name(plan: Plan, target: str) -> str:
-    """``dspark-<Target>-<TYPE>.gguf``: llama.cpp finds drafts by that prefix."""
+    """``dspark-<Target>-<TYPE>.gguf``, or ``dflash-``: llama.cpp finds drafts by these prefixes."""
     # The name comes out of a file or a stranger's directory: nothing of it may be a path.
     name = re.sub(r"[^\w.+-]+", "-", target).strip("-.") or "target"
-    kind = plan.draft.kind if plan.draft else "dspark"
+    kind = spec_type(plan.draft.kind if plan.draft else "dspark").removeprefix("draft-")
     short = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
     return f"{kind}-{short}-{plan.label}.gguf"
 

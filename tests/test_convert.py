@@ -38,6 +38,12 @@ def test_default_name(name: str, file: str, pair: Pair) -> None:
     assert len(file.encode()) < 255
 
 
+def test_dflash2_is_called_what_llama_cpp_looks_for(pair: Pair) -> None:
+    plan = plan_for_directory(pair.draft, open_target_directory(pair.target), Options())
+    assert plan.draft is not None
+    assert default_name(replace(plan, draft=replace(plan.draft, kind="dflash2")), "t") == "dflash-t-BF16.gguf"
+
+
 def test_a_draft_without_any_markov_head_is_called_dflash(pair: Pair) -> None:
     pair.config({"markov_rank": 0, "enable_confidence_head": False, "sample_from_anchor": False})
     pair.tensors(lambda tensors: [tensors.pop(n) for n in list(tensors) if n.startswith(("markov_", "confidence_"))])

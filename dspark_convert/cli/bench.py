@@ -20,7 +20,7 @@ def bench_command(
         Path | None, typer.Option("--prompts", metavar="FILE", help="Prompts, one a line (default: built-in ones).")
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=2, help="Tokens to decode for each prompt.")
+        int, typer.Option("--max-tokens", metavar="N", min=2, help="Tokens to decode for each prompt.")
     ] = DEFAULT_MAX_TOKENS,
     time: Annotated[
         float, typer.Option("--time", metavar="SECONDS", min=0.0, help="Begin no further measurement after this long.")
@@ -32,7 +32,8 @@ def bench_command(
         bool, typer.Option("--exact", help="Compute as dspark-validate does: F32 cache, no flash attention.")
     ] = False,
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, max=1024, help="Threads (default: as many as suit the target).")
+        int | None,
+        typer.Option("--threads", metavar="N", min=1, max=1024, help="Threads (default: as many as suit the target)."),
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a report with charts.")] = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the charts as SVG.")] = None,

@@ -37,7 +37,9 @@ def convert(
     ] = None,
     outfile: Annotated[
         str | None,
-        typer.Option("--outfile", "-o", metavar="PATH", help="File or directory; default dspark-<Target>-<TYPE>.gguf."),
+        typer.Option(
+            "--outfile", "-o", metavar="PATH", help="File or directory; default <dspark|dflash>-<Target>-<TYPE>.gguf."
+        ),
     ] = None,
     outtype: Annotated[
         Outtype, typer.Option(help="Type of the matrices; auto keeps BF16 and FP4, and makes Q8_0 of FP8.")

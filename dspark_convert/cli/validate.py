@@ -38,7 +38,7 @@ def validate_command(
         Path | None, typer.Option("--prompts", metavar="FILE", help="Prompts, one a line (default: built-in texts).")
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=2, help="Tokens to decode for each prompt.")
+        int, typer.Option("--max-tokens", metavar="N", min=2, help="Tokens to decode for each prompt.")
     ] = DEFAULT_MAX_TOKENS,
     lib: LibraryOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
