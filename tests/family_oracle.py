@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from fixtures.families.nvfp4 import unpack
 from tests import oracle
+from tests.dflash2_oracle import CONV_NAMES, SELECTOR_NAMES
 
 WINDOWED = (True, True, True)
 
@@ -57,17 +58,6 @@ DFLASH2 = {
     "dflash.conv_group_size": ("UINT32", 16),
     "dflash.selector_rank": ("UINT32", 16),
     "dflash.selector_top_k": ("UINT32", 8),
-}
-SELECTOR = {
-    "candidate_selector.predecessor_codebook": "selector_predecessor.weight",
-    "candidate_selector.successor_codebook": "selector_successor.weight",
-    "candidate_selector.hidden_projection.weight": "selector_hidden.weight",
-}
-CONVOLUTIONS = {
-    "attention_conv.base_kernel": "attn_conv_base",
-    "attention_conv.kernel_projection.weight": "attn_conv_proj.weight",
-    "mlp_conv.base_kernel": "ffn_conv_base",
-    "mlp_conv.kernel_projection.weight": "ffn_conv_proj.weight",
 }
 F32_SQRT_128 = 11.313708305358887
 
@@ -141,7 +131,7 @@ FAMILIES = {
         | BLOCK
         # the last is what leaves the tiny target's four layers
         | {"dflash.target_layers": ("ARRAY[INT32]", [1, 2, 4])},
-        layer={"self_attn.attention_sink_bias": "attn_sinks.weight"},
+        layer=SINKS,
     ),
     "gemma4": Family(
         ANCHOR
@@ -158,7 +148,7 @@ FAMILIES = {
             "dflash.hidden_activation": ("STRING", "gelu_pytorch_tanh"),
             "dflash.final_logit_softcapping": ("FLOAT32", 30.0),
         },
-        gone=("embed_tokens.weight", "lm_head.weight"),
+        gone=TABLES,
         layer={
             "post_attention_layernorm.weight": "post_attention_norm.weight",
             "pre_feedforward_layernorm.weight": "ffn_norm.weight",
@@ -169,7 +159,7 @@ FAMILIES = {
         made={"rope_freqs.weight": torch.tensor([1.0] * 8 + [1e30] * 24)},
     ),
     "dflash2": Family(
-        window(24) | BONUS | NO_CONFIDENCE | TAPS | BLOCK | DFLASH2, outside=SELECTOR, layer=CONVOLUTIONS
+        window(24) | BONUS | NO_CONFIDENCE | TAPS | BLOCK | DFLASH2, outside=SELECTOR_NAMES, layer=CONV_NAMES
     ),
     "dflash2_muse": Family(
         window(24)
@@ -182,8 +172,8 @@ FAMILIES = {
             "dflash.logit_scale": ("FLOAT32", 0.19611613452434540),
             "dflash.final_logit_softcapping": ("FLOAT32", 20.0),
         },
-        outside=SELECTOR,
-        layer=CONVOLUTIONS,
+        outside=SELECTOR_NAMES,
+        layer=CONV_NAMES,
     ),
 }
 

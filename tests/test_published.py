@@ -20,8 +20,8 @@ from dspark_convert.options import Options
 from dspark_convert.plan import Plan, plan_for_directory
 from dspark_convert.target import open_target_directory
 from fixtures.bpe import copy_tiny
-from tests.checkpoints import BITS, header_of
 from tests.conftest import Convert
+from tests.published_layout import each_layer, lay_out_headers, read_facts
 
 PUBLISHED = Path(__file__).parent.parent / "fixtures" / "published"
 NAMES = sorted(path.stem for path in PUBLISHED.glob("*.json"))
@@ -31,35 +31,11 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 def facts(name: str) -> dict[str, Any]:
-    document = json.loads((PUBLISHED / f"{name}.json").read_text())
-    assert isinstance(document, dict)
-    return document
-
-
-def each_layer(entries: dict[str, Any], layers: int) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, entry in entries.items():
-        numbers = range(layers) if "{layer}" in name else [0]
-        result |= {name.replace("{layer}", str(i)): entry for i in numbers}
-    return result
+    return read_facts(PUBLISHED / f"{name}.json")
 
 
 def lay_out(root: Path, name: str) -> Path:
-    """The checkpoint with a header and, behind it, a hole in place of the weights."""
-    fact = facts(name)
-    root.mkdir(parents=True)
-    (root / "config.json").write_text(json.dumps(fact["config"]))
-    tensors = each_layer(fact["tensors"], fact["layers"])
-    sizes = {name: (dtype, tuple(shape), prod(shape) * BITS[dtype] // 8) for name, (dtype, shape) in tensors.items()}
-    assert (len(sizes), sum(size for _, _, size in sizes.values())) == (
-        fact["checkpoint_tensors"],
-        fact["checkpoint_bytes"],
-    )
-    with (root / "model.safetensors").open("wb") as file:
-        header = header_of(sizes)
-        file.write(header)
-        file.truncate(len(header) + fact["checkpoint_bytes"])
-    return root
+    return lay_out_headers(root, facts(name))
 
 
 def lay_out_target(root: Path, name: str, **changes: Any) -> Path:

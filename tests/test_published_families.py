@@ -9,7 +9,6 @@ and tensors (type with --outtype bf16, type with q8_0, shape in ggml order), or 
 from __future__ import annotations
 
 import json
-import struct
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,9 @@ from dspark_convert.specs.load import Spec, load_specs
 from dspark_convert.specs.match import match_spec
 from dspark_convert.target import open_target_directory
 from fixtures.bpe import copy_tiny
-from tests.checkpoints import BITS, header_of
-from tests.test_published import each_layer, planned_tensors
+from tests.checkpoints import header_of
+from tests.published_layout import each_layer, lay_out_headers, read_facts
+from tests.test_published import planned_tensors
 
 PUBLISHED = Path(__file__).parent.parent / "fixtures" / "published_families"
 NAMES = sorted(path.stem for path in PUBLISHED.glob("*.json"))
@@ -38,39 +38,15 @@ CONVERTED = [name for name in NAMES if name not in REFUSED]
 
 
 def facts(name: str) -> dict[str, Any]:
-    document = json.loads((PUBLISHED / f"{name}.json").read_text())
-    assert isinstance(document, dict)
-    return document
+    return read_facts(PUBLISHED / f"{name}.json")
 
 
 def spec_of(name: str) -> Spec:
     return next(spec for spec in load_specs() if spec.name == facts(name)["family"])
 
 
-def offsets(count: int) -> bytes:
-    """A table d2t: what leads from the draft's tokens to the target's grows with every fourth of them."""
-    return struct.pack(f"<{count}q", *(107 + 5 * (i // 4) for i in range(count)))
-
-
 def lay_out(root: Path, name: str) -> Path:
-    """The checkpoint with a header and, behind it, a hole in place of the weights."""
-    fact = facts(name)
-    root.mkdir(parents=True)
-    (root / "config.json").write_text(json.dumps(fact["config"]))
-    tensors = each_layer(fact["tensors"], fact["layers"])
-    ordered = sorted(tensors.items(), key=lambda entry: entry[0] != "d2t")
-    sizes = {name: (dtype, tuple(shape), prod(shape) * BITS[dtype] // 8) for name, (dtype, shape) in ordered}
-    assert (len(sizes), sum(size for _, _, size in sizes.values())) == (
-        fact["checkpoint_tensors"],
-        fact["checkpoint_bytes"],
-    )
-    with (root / "model.safetensors").open("wb") as file:
-        header = header_of(sizes)
-        file.write(header)
-        if "d2t" in sizes:
-            file.write(offsets(sizes["d2t"][1][0]))
-        file.truncate(len(header) + fact["checkpoint_bytes"])
-    return root
+    return lay_out_headers(root, facts(name))
 
 
 def right(given: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
