@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
+from itertools import starmap
 from typing import Any
 
 from dspark_convert.specs.load import ComputedRule, Spec, TensorRule, load_specs, parse_spec, reading
@@ -59,7 +60,7 @@ def _families() -> list[dict[str, Any]]:
 
 def _backbone(name: str) -> Spec:
     whole = tomllib.loads((files("arch_specs") / "backbones" / f"{name}.toml").read_text("utf-8"))
-    return parse_spec({**whole, "name": name, "title": name, "recognise": {"architectures": [], "tensors": []}})
+    return parse_spec({**whole, "name": name, "title": name, "recognise": {"architectures": [], "tensors": []}}, name)
 
 
 def _anchor(base: Spec) -> str:
@@ -76,12 +77,17 @@ def _recognised(spec: Spec) -> str:
     if unless:
         text += f", unless {' or '.join(unless)}"
     if spec.rename:
-        text += f". {', '.join(f'`{a}x` is read as `{b}x`' for a, b in spec.rename)}"
+        text += f". {', '.join(starmap(_renamed, spec.rename))}"
     if spec.within:
         text += f". The draft is what {_list(spec.within)} names; all else is the target's and not read"
     if spec.nested:
         text += f". Config keys may also stand inside {_list(spec.nested)}"
     return f"{text}."
+
+
+def _renamed(start: str, ours: str) -> str:
+    rest = "x" if start.endswith(".") else ""  # else it is a whole name
+    return f"`{start}{rest}` is read as `{ours}{rest}`"
 
 
 def _meaning(spec: Spec) -> str:

@@ -3,7 +3,7 @@
     DsparkError                  never raised itself
     ├── UsageError         2     the command line asks for something that makes no sense
     ├── InputError         3     a checkpoint, GGUF or tokenizer is bad (may carry findings)
-    └── EnvironmentFault   4     no runtime library, disk full, no permission, network
+    └── EnvironmentFault   4     no runtime library, disk full, no permission, network, a family's table with a slip
 
 Exit code 1 is no exception: the command ran and found something wrong.
 A message is one sentence, in lower case and with a full stop: what is wrong, where, what was expected and

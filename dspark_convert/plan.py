@@ -14,7 +14,7 @@ from typing import Any
 
 from dspark_convert import metadata
 from dspark_convert.draft import Draft
-from dspark_convert.errors import InputError
+from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.foreign.jobs import jobs_in_dialect
 from dspark_convert.foreign.keys import in_dialect, judge_dialect
@@ -27,6 +27,7 @@ from dspark_convert.shared import EMBEDDINGS, HEAD, TABLES, judge_shared
 from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
 from dspark_convert.source.classify import is_full_model
 from dspark_convert.source.safetensors_header import TensorRef
+from dspark_convert.specs.formula import FormulaError
 from dspark_convert.specs.load import Spec, flat_name
 from dspark_convert.specs.mapping import check_tensors, flatten, make_jobs
 from dspark_convert.specs.match import choose_tensors, match_spec
@@ -70,12 +71,20 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     """Plan the conversion of an opened checkpoint.
 
     Without a target the plan holds no tokenizer. Raises UsageError or InputError where there is
-    nothing to plan (no checkpoint, another family); all other problems are findings.
+    nothing to plan (no checkpoint, another family), and EnvironmentFault where the family's own
+    table is at fault; all other problems are findings.
     """
-    options = options or Options()
     spec = _match(checkpoint, target)
+    try:
+        return _plan(spec, checkpoint, target, options or Options())
+    except FormulaError as e:  # one of names that have values, so no error was found that explains it
+        raise EnvironmentFault(f"{spec.file}: {e} for this checkpoint.") from None
+
+
+def _plan(spec: Spec, checkpoint: Checkpoint, target: Target | None, options: Options) -> Plan:
     flat, duplicates = flatten(spec, checkpoint.tensors)
-    findings = [*checkpoint.findings, *duplicates]
+    findings = [error("family-unsupported", spec.name, f"it cannot be converted: {r}.") for r in spec.unsupported]
+    findings += [*checkpoint.findings, *duplicates]
 
     values = resolve(spec, checkpoint.config, {n: r.shape for n, r in flat.items()}, options.overrides)
     draft = make_draft(spec, values)
@@ -101,7 +110,6 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
         # Where the two differ there is an error already; a draft's wrong size could take minutes to pad to.
         vocab_size = target.vocab_size or values.known["vocab_size"]
         tokenizer = tokenizer_kvs(target, vocab_size, options, findings)
-    findings += [error("family-unsupported", spec.name, f"it cannot be converted: {r}.") for r in spec.unsupported]
     free = [place for place in places if place.rule.role != "fixed"]
     plain = plain_type(source for place in free for source in place.read)
     types = Types(options.outtype, options.experts, plain, options.dequantize)

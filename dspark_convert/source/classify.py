@@ -36,6 +36,11 @@ def is_full_model(names: Collection[str]) -> bool:
     return "fc.weight" not in names and embedded and any(n.startswith("layers.0.") for n in names)
 
 
+def telling(name: str) -> tuple[bool, str]:
+    """Orders tensors' names: first those that tell what a draft is."""
+    return re.search(r"markov|confidence|(^|[._])fc\.|(^|\.)layers\.", name) is None, name
+
+
 def describe(config: Mapping[str, Any], names: Collection[str]) -> str:
     """A noun phrase: what the checkpoint with this config and these tensor names is."""
     label = ", ".join(architectures(config)) or "no architecture named"
@@ -49,4 +54,4 @@ def describe(config: Mapping[str, Any], names: Collection[str]) -> str:
         return "a LoRA adapter, not a DSpark draft"
     if not names:
         return f"a checkpoint without tensors ({label})"
-    return f"no draft that this tool knows ({label}; tensors such as {min(names)})"
+    return f"no draft that this tool knows ({label}; tensors such as {min(names, key=telling)})"

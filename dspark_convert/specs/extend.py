@@ -5,9 +5,10 @@ The rules are those of ``extends`` in ``arch_specs``.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from dspark_convert.specs.checking import fault, near
 
 #: lists of tables -> the key that says which entry of the backbone an entry of the family replaces
 LISTS = {
@@ -21,15 +22,18 @@ LISTS = {
 }
 
 
-def extend(base: Mapping[str, Any], family: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole table of a family; KeyError if ``without`` names what the backbone does not have."""
+def extend(base: Mapping[str, Any], family: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """The whole table of a family; EnvironmentFault if ``without`` names what the backbone does not have."""
     parts = dict(family)
     del parts["extends"]
     unused = set(parts.pop("without", []))
     left_out = frozenset(unused)
 
+    there: set[str] = set()
+
     def kept(names: Iterable[str]) -> set[str]:
         found = set(names)
+        there.update(found)
         unused.difference_update(found)
         return found - left_out
 
@@ -47,29 +51,9 @@ def extend(base: Mapping[str, Any], family: Mapping[str, Any]) -> dict[str, Any]
         # The first pattern that fits decides, and a family's own is the narrower one.
         whole[part] = [*replaced.values(), *common] if part in ("drop", "refuse") else [*common, *replaced.values()]
     config = parts.get("config", {})
-    inert = base["config"]["inert"]
+    inert = base.get("config", {}).get("inert", [])
     whole["config"] = {**config, "inert": [p for p in inert if p in kept(inert)] + config.get("inert", [])}
     if unused:
-        raise KeyError(f"{family['name']}: the backbone has no {', '.join(sorted(unused))} to go without")
+        hint = near(min(unused), there) if len(unused) == 1 else ""
+        raise fault(file, "without", f"the backbone has no {', '.join(sorted(unused))} to go without{hint}")
     return whole
-
-
-def in_order(formulas: Mapping[str, str | None]) -> list[str]:
-    """Names in the order in which their ``formulas`` can be computed, else in their own."""
-    done: list[str] = []
-    waiting = list(formulas)
-    while waiting:
-        ready = next((n for n in waiting if not _needs(formulas[n]) & set(waiting) - {n}), waiting[0])
-        waiting.remove(ready)
-        done.append(ready)
-    return done
-
-
-def _needs(formula: str | None) -> set[str]:
-    return set(_names(formula)) if formula else set()
-
-
-def _names(formula: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(formula, mode="eval")):
-        if isinstance(node, ast.Name):
-            yield node.id

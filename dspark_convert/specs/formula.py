@@ -14,8 +14,9 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, TypeVar
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -32,22 +33,91 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+T = TypeVar("T")
+
+FUNCTIONS = ("has", "rows", "cols", "numbered", "count", "whole", "root")
 
 
 class FormulaError(ValueError):
-    """A formula that the language does not know, or a name that has no value."""
+    """A formula that the language does not know, or that cannot be computed."""
+
+
+class NoValueError(FormulaError):
+    """A name that has no value: its field is missing or bad, of which there is an error, or was left out."""
 
 
 def evaluate(text: str, names: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
     """The value of formula ``text``; raises FormulaError."""
+    return _guarded(text, lambda: _value(_tree(text), names, shapes))
+
+
+@cache
+def names_of(text: str) -> frozenset[str]:
+    """The names that a formula has to know; raises FormulaError if it is not of the language."""
+    return _guarded(text, lambda: frozenset(_names(_tree(text))))
+
+
+def in_order(formulas: Mapping[str, str | None]) -> list[str]:
+    """Names in the order in which their ``formulas`` can be computed, else in their own."""
+    done: list[str] = []
+    waiting = list(formulas)
+    needs = {name: names_of(formula) if formula else frozenset() for name, formula in formulas.items()}
+    while waiting:
+        left = set(waiting)
+        ready = next((name for name in waiting if not needs[name] & left - {name}), waiting[0])
+        waiting.remove(ready)
+        done.append(ready)
+    return done
+
+
+@cache
+def _tree(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _guarded(text: str, compute: Callable[[], T]) -> T:
     try:
-        return _value(ast.parse(text, mode="eval").body, names, shapes)
+        return compute()
     except FormulaError:
         raise
     except (SyntaxError, ValueError, TypeError, ArithmeticError) as e:
-        raise FormulaError(f"{text!r}: {e}") from None
+        what = e.msg if isinstance(e, SyntaxError) else str(e)
+        raise FormulaError(f"the formula {text!r} cannot be computed: {what}") from None
     except (RecursionError, MemoryError):  # how Python's parser says that text nests too deeply
         raise FormulaError("a formula nests too deeply") from None
+
+
+def _names(node: ast.expr) -> Iterator[str]:
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str()):
+            return
+        case ast.Name(id=name):
+            yield name
+        case ast.Call(
+            func=ast.Name(id="has" | "rows" | "cols"), args=[ast.Constant(value=str() as tensor)], keywords=[]
+        ):
+            if "{last}" in tensor:
+                yield "n_layer"
+        case ast.Call(func=ast.Name(id="numbered"), args=[ast.Constant(value=str())], keywords=[]):
+            return
+        case ast.Call(func=ast.Name(id="count"), args=[ast.Name(id=listed)], keywords=[]):
+            yield listed
+        case ast.Call(func=ast.Name(id="whole" | "root"), args=[number], keywords=[]):
+            yield from _names(number)
+        case ast.Compare(ops=[op]) if type(op) in _COMPARE:
+            yield from _below(node)
+        case ast.BinOp(op=op) if type(op) in _BINARY:
+            yield from _below(node)
+        case ast.BoolOp() | ast.UnaryOp(op=ast.Not()) | ast.IfExp():
+            yield from _below(node)
+        case _:
+            raise FormulaError(f"{ast.unparse(node)!r} is not part of the formula language")
+
+
+def _below(node: ast.expr) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            yield from _names(child)
 
 
 def _value(node: ast.expr, names: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
@@ -59,7 +129,7 @@ def _value(node: ast.expr, names: Mapping[str, Any], shapes: Mapping[str, tuple[
             return constant
         case ast.Name(id=name):
             if name not in names:
-                raise FormulaError(f"{name} is not known")
+                raise NoValueError(f"{name} is not known")
             return names[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_number(value(left)), _number(value(right)))
@@ -94,7 +164,7 @@ def _named(tensor: str, names: Mapping[str, Any]) -> str:
     if "{last}" not in tensor:
         return tensor
     if "n_layer" not in names:
-        raise FormulaError("n_layer is not known")
+        raise NoValueError("n_layer is not known")
     return tensor.replace("{last}", str(names["n_layer"] - 1))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
-from dspark_convert.specs.extend import extend, in_order
+from dspark_convert.specs.checking import check_formulas, check_shape, check_whole, fault
+from dspark_convert.specs.extend import extend
+from dspark_convert.specs.formula import in_order
 
 #: what a matrix is for, which decides its type (``dspark_convert.specs.policy``)
 Role = Literal["matrix", "expert", "router", "head", "fixed", "ids"]
@@ -103,11 +107,12 @@ class NameRule:
 
 @dataclass(frozen=True)
 class Spec:
-    """One family; the parts are documented in ``arch_specs``.
+    """One family; the parts are documented in ``arch_specs``, and ``file`` is its own there.
 
     Paths into config.json are listed with and without each of ``nested``.
     """
 
+    file: str
     name: str
     title: str
     backbone: str
@@ -148,44 +153,41 @@ class Spec:
         return not self.within or any(fnmatchcase(name, pattern) for pattern in self.within)
 
 
-def parse_spec(table: dict[str, Any]) -> Spec:
-    """A spec from its TOML table; a missing or unknown key is a KeyError or TypeError (our own bug)."""
-    parts = dict(table)
-    recognise, config = dict(parts.pop("recognise")), dict(parts.pop("config"))
-    nested = tuple(config.pop("nested", []))
+def parse_spec(table: dict[str, Any], file: str) -> Spec:
+    """A spec from its whole table, which was checked."""
+    recognise, config = table["recognise"], table["config"]
+    nested = tuple(config.get("nested", []))
     prefixes = ("", *(f"{name}." for name in nested))
-    scales, derived = parts.pop("scales", None), parts.pop("derived")
-    spec = Spec(
-        name=parts.pop("name"),
-        title=parts.pop("title"),
-        backbone=parts.pop("backbone"),
-        rope_style=parts.pop("rope_style"),
-        tap_offset=parts.pop("tap_offset"),
-        architectures=tuple(recognise.pop("architectures")),
-        required_tensors=tuple(recognise.pop("tensors")),
-        foreign_tensors=tuple(recognise.pop("unless_tensors", [])),
-        keys=tuple(recognise.pop("keys", [])),
-        foreign_keys=tuple(recognise.pop("unless_keys", [])),
-        within=tuple(recognise.pop("within", [])),
-        rename=tuple(parts.pop("rename", {}).items()),
-        layer_name=parts.pop("layer_name", "layer"),
-        fields=tuple(_fields(parts.pop("fields"), prefixes)),
+    scales, derived = table.get("scales"), table["derived"]
+    return Spec(
+        file=file,
+        name=table["name"],
+        title=table["title"],
+        backbone=table["backbone"],
+        rope_style=table["rope_style"],
+        tap_offset=table["tap_offset"],
+        architectures=tuple(recognise["architectures"]),
+        required_tensors=tuple(recognise["tensors"]),
+        foreign_tensors=tuple(recognise.get("unless_tensors", [])),
+        keys=tuple(recognise.get("keys", [])),
+        foreign_keys=tuple(recognise.get("unless_keys", [])),
+        within=tuple(recognise.get("within", [])),
+        rename=tuple(table.get("rename", {}).items()),
+        layer_name=table.get("layer_name", "layer"),
+        fields=tuple(_fields(table["fields"], prefixes)),
         derived=tuple((name, derived[name]) for name in in_order(derived)),
-        require=tuple(rule for entry in parts.pop("require", []) for rule in _require(entry, prefixes)),
-        inert=tuple(prefix + pattern for pattern in config.pop("inert") for prefix in prefixes),
+        require=tuple(rule for entry in table.get("require", []) for rule in _require(entry, prefixes)),
+        inert=tuple(prefix + pattern for pattern in config["inert"] for prefix in prefixes),
         nested=nested,
         scales=None if scales is None else Scales(**scales),
-        tensors=tuple(TensorRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in parts.pop("tensor")),
-        zeros=tuple(ZerosRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in parts.pop("zeros", [])),
-        computed=tuple(ComputedRule(**(e | {"shape": tuple(e["shape"])})) for e in parts.pop("computed", [])),
-        drop=tuple(NameRule(**entry) for entry in parts.pop("drop", [])),
-        refuse=tuple(NameRule(**entry) for entry in parts.pop("refuse", [])),
-        unsupported=tuple(parts.pop("unsupported", [])),
-        deviations=tuple(NameRule(**entry) for entry in parts.pop("deviation", [])),
+        tensors=tuple(TensorRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in table["tensor"]),
+        zeros=tuple(ZerosRule(**(entry | {"shape": tuple(entry["shape"])})) for entry in table.get("zeros", [])),
+        computed=tuple(ComputedRule(**(e | {"shape": tuple(e["shape"])})) for e in table.get("computed", [])),
+        drop=tuple(NameRule(**entry) for entry in table.get("drop", [])),
+        refuse=tuple(NameRule(**entry) for entry in table.get("refuse", [])),
+        unsupported=tuple(table.get("unsupported", [])),
+        deviations=tuple(NameRule(**entry) for entry in table.get("deviation", [])),
     )
-    if unknown := [*parts, *recognise, *config]:
-        raise KeyError(f"{spec.name}: unknown keys {', '.join(unknown)}")
-    return spec
 
 
 def _fields(table: dict[str, dict[str, Any]], prefixes: tuple[str, ...]) -> Iterator[Field]:
@@ -217,17 +219,56 @@ def _require(entry: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[Requi
 
 @cache
 def load_specs() -> tuple[Spec, ...]:
-    """Every spec of the package ``arch_specs``, by file name."""
-    tables = sorted((f for f in files("arch_specs").iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    return tuple(parse_spec(whole_table(tomllib.loads(f.read_text("utf-8")))) for f in tables)
+    """Every spec of the package ``arch_specs``, by file name; EnvironmentFault if a table has a slip."""
+    return load_folder(files("arch_specs"))
 
 
-def whole_table(table: dict[str, Any]) -> dict[str, Any]:
+def load_folder(folder: Traversable) -> tuple[Spec, ...]:
+    """The specs of a folder that is laid out as ``arch_specs``."""
+    bases = {}
+    for path in _tables(folder / "backbones"):
+        file = f"arch_specs/backbones/{path.name}"
+        bases[path.name.removesuffix(".toml")] = base = read_table(path, file)
+        check_formulas(file, base)
+    specs: dict[str, Spec] = {}
+    for path in _tables(folder):
+        file = f"arch_specs/{path.name}"
+        spec = parse_spec(whole_table(read_table(path, file), bases, file), file)
+        if spec.name in specs:
+            raise fault(file, "name", f"{specs[spec.name].file} has the name {spec.name!r} too")
+        specs[spec.name] = spec
+    return tuple(specs.values())
+
+
+def _tables(folder: Traversable) -> list[Traversable]:
+    return sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+
+
+def read_table(path: Traversable, file: str) -> dict[str, Any]:
+    """The table of a family or a backbone as it stands there."""
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except UnicodeDecodeError:
+        raise fault(file, "", "it is no text in UTF-8") from None
+    except tomllib.TOMLDecodeError as e:
+        place = re.search(r" \(at line (\d+), column (\d+)\)$", str(e))
+        where = f"{file}:{place[1]}:{place[2]}" if place else file
+        raise fault(where, "", str(e)[: place.start()] if place else str(e)) from None
+    check_shape(file, table)
+    return table
+
+
+def whole_table(table: dict[str, Any], bases: dict[str, dict[str, Any]], file: str) -> dict[str, Any]:
     """A family's table with what it shares with its backbone's other families."""
-    if "extends" not in table:
-        return table
-    backbone = files("arch_specs") / "backbones" / f"{table['extends']}.toml"
-    return extend(tomllib.loads(backbone.read_text("utf-8")), table)
+    base: dict[str, Any] = {}
+    if (name := table.get("extends")) is not None:
+        if name not in bases:
+            there = f"there is no arch_specs/backbones/{name}.toml (there is {', '.join(bases)})"
+            raise fault(file, "extends", there)
+        base = bases[name]
+        table = extend(base, table, file)
+    check_whole(file, table, base, bases)
+    return table
 
 
 def flat_name(name: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import filter as matching
 from fnmatch import fnmatchcase
+from itertools import combinations
 from typing import Any
 
-from dspark_convert.errors import InputError
-from dspark_convert.source.classify import architectures, describe
+from dspark_convert.errors import EnvironmentFault, InputError
+from dspark_convert.source.classify import architectures, describe, telling
 from dspark_convert.specs.formula import evaluate
 from dspark_convert.specs.load import Spec, flat_name, load_specs
 
@@ -29,12 +30,14 @@ def lookup(config: Mapping[str, Any], path: str) -> Any:
 def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
     """The spec of the checkpoint with this config and these tensor names.
 
-    Raises InputError that says what the checkpoint is instead.
+    Raises InputError that says what the checkpoint is instead, and EnvironmentFault if two tables
+    claim one class's.
     """
     declared = architectures(config)
     tensors = list(tensors)
     found = fitting(config, tensors)
     if len(found) > 1:
+        _refuse_twins(found)
         raise InputError(
             f"config.json names classes of {len(found)} families ({' and '.join(spec.title for spec in found)}): "
             f"{', '.join(declared)}; leave the one that the draft is of."
@@ -50,8 +53,14 @@ def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
         )
     of_class = [spec for spec in load_specs() if any(a in spec.architectures for a in declared)]
     if not of_class:
-        raise InputError(f"this is {describe(config, names)}; this version converts {', '.join(known)}.")
+        raise InputError(
+            f"this is {describe(config, names)}; this version converts {', '.join(known)}; "
+            "docs/adding-a-family.md says what it takes to add another."
+        )
     against = {spec.name: _against(spec, config, tensors) for spec in of_class}
+    if len(of_class) == 1 and of_class[0].rename:
+        what = f"it is no {of_class[0].title}: {against[of_class[0].name]}"
+        raise InputError(f"config.json says {', '.join(declared)}, but {what}.")
     if len(of_class) == 1:
         raise InputError(
             f"config.json says {', '.join(declared)}, but the tensors are those of {describe(config, names)} "
@@ -61,6 +70,16 @@ def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
     raise InputError(
         f"config.json says {', '.join(declared)}, but the checkpoint is that of {describe(config, names)} ({reasons})."
     )
+
+
+def _refuse_twins(found: list[Spec]) -> None:
+    """Raise EnvironmentFault if two of the specs are of one class: their tables must tell them apart."""
+    for one, other in combinations(found, 2):
+        if set(one.architectures) & set(other.architectures):
+            raise EnvironmentFault(
+                f"the tables {one.file} and {other.file} both fit this checkpoint; "
+                "give one of them unless_tensors or unless_keys."
+            )
 
 
 def fitting(config: Mapping[str, Any], tensors: Collection[str]) -> list[Spec]:
@@ -74,7 +93,11 @@ def _against(spec: Spec, config: Mapping[str, Any], tensors: Collection[str]) ->
     """What speaks against this spec; empty if nothing does."""
     names = {spec.flat_name(name) for name in tensors}
     if not any(matching(names, pattern) for pattern in spec.required_tensors):
-        return f"none of {', '.join(spec.required_tensors)} is there"
+        none = f"none of {', '.join(spec.required_tensors)} is"
+        if not spec.rename:
+            return f"{none} there"
+        called = [*sorted(names, key=telling)[:3], *(["..."] if len(names) > 3 else [])]
+        return f"{none} among its tensors, as [rename] of {spec.file} calls them ({', '.join(called)})"
     if foreign := sorted(name for pattern in spec.foreign_tensors for name in matching(names, pattern)):
         return f"it holds {foreign[0]}"
     if spec.keys and all(lookup(config, key) is None for key in spec.keys):

@@ -11,7 +11,8 @@ from typing import Any
 from dspark_convert.draft import DeepSeek4, DFlash2, Draft
 from dspark_convert.findings import Finding, error, warning
 from dspark_convert.specs import attention, rotation
-from dspark_convert.specs.formula import FormulaError, evaluate
+from dspark_convert.specs.checking import fault
+from dspark_convert.specs.formula import NoValueError, evaluate
 from dspark_convert.specs.load import Field, Spec, reading
 from dspark_convert.specs.match import lookup
 from dspark_convert.words import shown
@@ -87,7 +88,7 @@ def resolve(
             continue
         try:
             good = evaluate(field.check, known, shapes)
-        except FormulaError:
+        except NoValueError:
             continue  # a field that it needs has an error of its own
         if not good:
             sizes = ", ".join(f"{n} = {known[n]}" for n in known if n in field.check.replace("'", " ").split())
@@ -102,7 +103,7 @@ def resolve(
 def _try(known: dict[str, Any], name: str, formula: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
     try:
         known[name] = evaluate(formula, known, shapes)
-    except FormulaError:
+    except NoValueError:
         return
 
 
@@ -136,7 +137,7 @@ def _default(
         try:
             kind = "default" if field.sources else "the tensors"
             return evaluate(field.formula, known, shapes), f"{kind} ({field.formula})"
-        except FormulaError:
+        except NoValueError:
             return ABSENT  # a field that it needs has an error of its own
     if field.optional:
         return ABSENT
@@ -202,7 +203,10 @@ def _unread(spec: Spec, config: Mapping[str, Any]) -> list[Finding]:
 
 
 def make_draft(spec: Spec, values: Values) -> Draft | None:
-    """The Draft, or None while any field that it needs is missing."""
+    """The Draft, or None while any field that it needs is missing, of which there is an error.
+
+    Raises EnvironmentFault if there is none: then it is the family's table that leaves it out.
+    """
     v = values.known
     try:
         rank = v["head_rank"]
@@ -241,8 +245,11 @@ def make_draft(spec: Spec, values: Values) -> Draft | None:
             deepseek4=_deepseek4(v) if spec.backbone == "deepseek4" else None,
             origin=dict(values.origin),
         )
-    except KeyError:
-        return None
+    except KeyError as e:
+        if any(finding.severity == "error" for finding in values.findings):
+            return None
+        what = f"{e.args[0]} gets no value, although nothing is wrong with config.json"
+        raise fault(spec.file, "[fields]", what) from None
 
 
 def _optional(v: Mapping[str, Any], name: str) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dspark_convert.ggufio.types import MAX_EXPERTS
 from dspark_convert.jobs import Source
-from dspark_convert.specs.formula import FormulaError, evaluate
+from dspark_convert.specs.formula import NoValueError, evaluate
 from dspark_convert.specs.load import Spec, TensorRule
 
 
@@ -67,7 +67,7 @@ def _place(
             stacked = min(evaluate(rule.stack, known, shapes), MAX_EXPERTS)
             sources = tuple(source.replace("{expert}", str(i)) for i in range(stacked))
         wanted = bool(evaluate(rule.when, known, shapes))
-    except FormulaError:
+    except NoValueError:
         if rule.stack:  # their number is bad: those that are there
             named = (source.replace("{expert}", str(i)) for i in range(MAX_EXPERTS))
             sources = tuple(name for name in named if name in shapes) or (source.replace("{expert}", "0"),)
@@ -76,6 +76,6 @@ def _place(
     try:
         shape = tuple(evaluate(axis, known, shapes) for axis in rule.shape)
         columns = evaluate(rule.gguf_columns, known, shapes) if rule.gguf_columns else shape[-1]
-    except FormulaError:
+    except NoValueError:
         return Place(rule, sources, gguf, layer, None, None, shared), wanted
     return Place(rule, sources, gguf, layer, shape, columns, shared), wanted

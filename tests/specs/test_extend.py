@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from dspark_convert.specs.extend import extend, in_order
+from dspark_convert.errors import EnvironmentFault
+from dspark_convert.specs.extend import extend
+from dspark_convert.specs.formula import in_order
 
 BASE = """
 backbone = "plain"
@@ -58,7 +60,7 @@ extends = "plain"
 
 
 def whole(family: str) -> dict[str, Any]:
-    return extend(tomllib.loads(BASE), tomllib.loads(FAMILY + family))
+    return extend(tomllib.loads(BASE), tomllib.loads(FAMILY + family), "family.toml")
 
 
 def test_a_family_that_says_nothing_is_its_backbone() -> None:
@@ -118,8 +120,12 @@ def test_what_it_goes_without_it_may_have_of_its_own() -> None:
 
 
 def test_going_without_what_is_not_there_is_a_bug() -> None:
-    with pytest.raises(KeyError, match="family: the backbone has no sinks, wings to go without"):
+    with pytest.raises(
+        EnvironmentFault, match=r"^family\.toml: without: the backbone has no sinks, wings to go without"
+    ):
         whole('without = ["wings", "rank", "sinks"]')
+    with pytest.raises(EnvironmentFault, match=r"no rnak to go without \(did you mean rank\?\)\.$"):
+        whole('without = ["rnak"]')
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dspark_convert.errors import InputError
+from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.specs import match
 from dspark_convert.specs.load import Spec, load_specs
 from dspark_convert.specs.match import lookup, match_spec, shared_tensors
@@ -38,7 +38,7 @@ def test_lookup(path: str, value: Any) -> None:
 def spec(name: str, **changes: Any) -> Spec:
     base = next(spec for spec in load_specs() if spec.name == "qwen3-deepspec")
     plain: dict[str, Any] = {"architectures": ("Draft",), "required_tensors": ("fc.*",), "foreign_tensors": ()}
-    return replace(base, name=name, title=f"the {name}", **(plain | changes))
+    return replace(base, file=f"arch_specs/{name}.toml", name=name, title=f"the {name}", **(plain | changes))
 
 
 SPECS = (
@@ -76,8 +76,21 @@ def test_found(config: dict[str, Any], tensors: list[str], name: str) -> None:
         ({}, ["fc.weight", "layers.0.sinks"], "no the plain: it holds layers.0.sinks"),
         ({"outer": {"inner": None}}, ["fc.weight"], "no the nested: config.json has no outer.inner or other"),
         ({"outer": {"inner": None}}, ["fc.weight"], "no the plain: config.json has outer"),
-        ({"architectures": ["Early"]}, ["hc.weight"], "none of fc.* is there"),
-        ({"architectures": ["Foreign"]}, ["fc.weight"], "this version converts Draft, Early"),
+        (
+            {"architectures": ["Early"]},
+            ["a", "b", "head.fc_2.weight", "layers.0.x"],
+            "but it is no the renamed: none of fc.* is among its tensors, as [rename] of arch_specs/renamed.toml",
+        ),
+        (
+            {"architectures": ["Early"]},
+            ["a", "b", "head.fc_2.weight", "layers.0.x"],
+            "calls them (layers.0.x, a, b, ...).",
+        ),
+        (
+            {"architectures": ["Foreign"]},
+            ["fc.weight"],
+            "this version converts Draft, Early; docs/adding-a-family.md says",
+        ),
         ({"architectures": []}, ["fc.weight"], "names no architectures"),
     ],
 )
@@ -90,6 +103,16 @@ def test_not_found(config: dict[str, Any], tensors: list[str], says: str) -> Non
 def test_a_checkpoint_of_two_families_is_of_none() -> None:
     with pytest.raises(InputError, match=r"2 families \(the plain and the renamed\): Draft, Early"):
         match_spec({"architectures": ["Draft", "Early"]}, ["fc.weight"])
+
+
+def test_two_tables_that_fit_one_checkpoint_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(match, "load_specs", lambda: (*SPECS, spec("twin")))
+    with pytest.raises(EnvironmentFault) as told:
+        match_spec({"architectures": ["Draft"]}, ["fc.weight"])
+    assert str(told.value) == (
+        "the tables arch_specs/plain.toml and arch_specs/twin.toml both fit this checkpoint; "
+        "give one of them unless_tensors or unless_keys."
+    )
 
 
 def test_which_tables_may_be_borrowed_depends_on_what_is_there() -> None:
