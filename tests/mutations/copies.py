@@ -22,7 +22,19 @@ class Value(NamedTuple):
 
 
 #: never below Q8_0, as ``dspark-convert`` writes them too
-HEADS = ("markov_w1.weight", "markov_w2.weight", "conf_proj.weight", "token_embd.weight", "output.weight")
+HEADS = (
+    "markov_w1.weight",
+    "markov_w2.weight",
+    "conf_proj.weight",
+    "token_embd.weight",
+    "output.weight",
+    "selector_predecessor.weight",
+    "selector_successor.weight",
+    "selector_hidden.weight",
+)
+
+#: numbers that share a scale in the types that files are rounded to here
+BLOCK = 32
 
 #: makes the blocks of a type of float32 values [rows, columns]: bytes [rows, bytes a row]
 Pack = Callable[[NDArray[Any], gguf.GGMLQuantizationType], NDArray[Any]]
@@ -58,7 +70,7 @@ class Copy:
         for name, tensor in self.tensors.items():
             if name in self.packed:
                 writer.add_tensor(name, np.ascontiguousarray(tensor), raw_dtype=self.packed[name])
-            elif tensor.ndim == 1 or outtype == "F32":
+            elif outtype == "F32" or not roundable(name, tensor):
                 writer.add_tensor(name, np.ascontiguousarray(tensor))
             else:
                 kind = gguf.GGMLQuantizationType[heads if heads and name in HEADS else outtype]
@@ -68,6 +80,12 @@ class Copy:
         writer.write_tensors_to_file()
         writer.close()
         return path
+
+
+def roundable(name: str, tensor: NDArray[Any]) -> bool:
+    """Matrices are, DFlash2's tables of taps are not."""
+    matrix = tensor.ndim > 1 and tensor.dtype == np.float32 and tensor.shape[-1] % BLOCK == 0
+    return matrix and not name.endswith("_conv_base")
 
 
 Change = Callable[[Copy], Any]

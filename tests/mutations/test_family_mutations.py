@@ -16,7 +16,10 @@ from tests.families.proofs import MAKERS, convert
 from tests.mutations.copies import Copy, Mutant
 from tests.mutations.families import EITHER, FAMILIES, SAME_NUMBERS, TOLD
 from tests.mutations.family_harmless import HARMLESS
+from tests.mutations.family_layers import together
 from tests.mutations.harness import REFUSED, Bench, Verdict, in_parallel
+from tests.mutations.metadata import only
+from tests.mutations.targets import nothing
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -76,6 +79,19 @@ def test_every_mutant_is_caught(family: str, tmp_path: Path, capsys: pytest.Capt
     assert {v.name for v in verdicts} - {v.name for v in caught} == EITHER.get(family, set())
     unseen = {verdict.name for verdict in ran} - {verdict.name for verdict in seen}
     assert unseen == (set(SAME_NUMBERS) | EITHER.get(family, set())) & {verdict.name for verdict in ran}
+
+
+@pytest.mark.parametrize("family", ["speculators_dspark_bonus", "gemma4", "dflash2"])
+def test_mutants_of_rounded_files_are_caught_by_the_files(family: str, tmp_path: Path) -> None:
+    """The coarsest type's own noise hides none; the good file rounded like that passes."""
+    bench = bench_of(family, tmp_path)
+
+    def rounded(mutant: Mutant) -> Mutant:
+        return mutant._replace(change=together(only("general.file_type", 2), mutant.change))
+
+    mutants = [rounded(mutant) for mutant in (Mutant("good", nothing), *FAMILIES[family])]
+    verdicts = bench.judge_all(mutants, "Q4_0", run=())
+    assert [verdict.name for verdict in verdicts if not problems(verdict, family)] == ["good"]
 
 
 @pytest.mark.parametrize("family", HARMLESS)
