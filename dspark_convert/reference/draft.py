@@ -114,6 +114,7 @@ class Reference:
         own_mask_row: bool = True,
         plain_logits: bool = False,
         table_gelu: bool = False,
+        usual_ramp: bool = False,
         roundings: Mapping[str, Rounding] | None = None,
         elsewhere: Mapping[str, Callable[[], torch.Tensor]] | None = None,
     ) -> Reference:
@@ -127,6 +128,7 @@ class Reference:
         ``own_mask_row``: whether MiMo's row for the mask token replaces that of ``embed``; False if it is there.
         ``plain_logits``: without the scale and the cap that the draft has for them, as llama.cpp biases them.
         ``table_gelu``: Gemma4's GELU as llama.cpp looks it up on a CPU, see ``gemma4.gelu``.
+        ``usual_ramp``: YaRN's between 32 and 1 turns, as llama.cpp has it whatever a config says.
         ``roundings`` (checkpoint names): of the inputs of these matrices, as llama.cpp does, see ``inputs``.
         ``elsewhere`` (checkpoint names): read instead of these matrices of DeepSeek-V4's, each time one is used.
         Raises ValueError for what the reference cannot compute.
@@ -137,6 +139,8 @@ class Reference:
         if window_by_distance:
             facts = replace(facts, window_from_block=False)
         sizes = replace(sizes_of(facts), float32_angles=float32_angles)
+        if usual_ramp and sizes.rotation is not None:
+            sizes = replace(sizes, rotation=sizes.rotation.usual)
         tables = {name: table for name, table in ((EMBED, embed), (HEAD, head)) if table is not None}
         if facts.stages is not None:
             rounded = {plain_stage_name(name): rounding for name, rounding in (roundings or {}).items()}

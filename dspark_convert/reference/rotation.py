@@ -6,7 +6,7 @@ it multiplies a file's attention factor by 0.1 · ln(factor) + 1, where transfor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, log, pi
 
 import torch
@@ -34,6 +34,11 @@ class Yarn:
     beta_slow: float = BETA_SLOW
     truncate: bool = True
 
+    @property
+    def usual(self) -> Yarn:
+        """With the numbers of turns that llama.cpp takes for every draft, its ramp from whole pairs to whole pairs."""
+        return replace(self, beta_fast=BETA_FAST, beta_slow=BETA_SLOW, truncate=True)
+
     def kept(self, dims: int, theta: float) -> torch.Tensor:
         """[dims / 2] float64: how much of its own angle each pair keeps, from 1 to 0."""
         low, high = (
@@ -59,6 +64,11 @@ class Rotation:
     neighbours: bool = False
     divisor: float = 1.0
     yarn: Yarn | None = None
+
+    @property
+    def usual(self) -> Rotation:
+        """See ``Yarn.usual``."""
+        return self if self.yarn is None else replace(self, yarn=self.yarn.usual)
 
     def turn(self, x: torch.Tensor, positions: torch.Tensor, *, float32: bool = False) -> torch.Tensor:
         """``x`` [n, heads, d] at ``positions`` [n]; ``float32``: see ``angles``."""

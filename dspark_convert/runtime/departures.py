@@ -42,6 +42,7 @@ def as_llama_computes(facts: Facts, causal_in_file: bool) -> dict[str, Any]:
         "causal": causal_in_file if mixed else None,
         "plain_logits": facts.dflash2 is None,
         "table_gelu": True,
+        "usual_ramp": True,
     }
 
 
@@ -62,6 +63,15 @@ def departures(facts: Facts, causal_in_file: bool) -> Iterator[Departure]:
             f" for all layers, here {run}, and so has the comparison"
         )
         yield Departure(told, {"causal": None})
+    yarn = None if facts.rotation is None else facts.rotation.yarn
+    if yarn is not None and yarn != yarn.usual:
+        unrounded = "" if yarn.truncate else " without rounding"
+        told = (
+            f"the draft's YaRN leaves pairs of {yarn.beta_fast:g} turns as they are and slows those of"
+            f" {yarn.beta_slow:g}{unrounded}; llama.cpp takes {yarn.usual.beta_fast:g} and {yarn.usual.beta_slow:g},"
+            " and whole pairs, for every draft, and so has the comparison"
+        )
+        yield Departure(told, {"usual_ramp": False})
     if facts.dflash2 is None and (facts.logit_cap is not None or facts.logit_scale != 1):
         what = [f"multiplies the logits by {facts.logit_scale:.4g}"] if facts.logit_scale != 1 else []
         what += [f"holds them within {facts.logit_cap:.4g}"] if facts.logit_cap is not None else []

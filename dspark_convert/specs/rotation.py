@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from dspark_convert.draft import Rope
-from dspark_convert.findings import Finding, error
+from dspark_convert.findings import Finding, error, warning
 from dspark_convert.ggufio.rotation import yarn_length
 
 #: what a YaRN config may say beside factor and original length -> the field that has it
@@ -33,10 +33,25 @@ def judge(v: Mapping[str, Any], origin: Mapping[str, str]) -> list[Finding]:
         place = origin["rope_factor"]
         message = f"{place} scales the rotation, and nothing beside it says how: a rope_type is missing."
         return [error("config-missing", "rope_type", message, "take the config that was published with the draft")]
+    if kind == "yarn" and "rope_factor" in v:
+        return list(_unread(v))
     if kind not in ("linear", "yarn") or "rope_factor" in v:
         return []
     message = f"the rotation is scaled ({kind}), and config.json has no rope_parameters.factor or rope_scaling.factor."
     return [error("config-missing", "rope_factor", message, "take the config that was published with the draft")]
+
+
+def _unread(v: Mapping[str, Any]) -> Iterator[Finding]:
+    """What llama.cpp takes for granted of every draft's YaRN: between which pairs its ramp goes."""
+    for field, what, usual in (
+        ("rope_beta_fast", "beta_fast", 32),
+        ("rope_beta_slow", "beta_slow", 1),
+        ("rope_truncate", "truncate", True),
+    ):
+        if v.get(field, usual) != usual:
+            said, taken = str(v[field]).lower(), str(usual).lower()
+            message = f"YaRN's {what} is {said}, which llama.cpp does not read of a draft: it takes {taken}."
+            yield warning("yarn-unread", field, message, "validate the draft: it tells what that costs")
 
 
 def _length(v: Mapping[str, Any]) -> dict[str, float]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dspark_convert.reference.draft import Reference
-from dspark_convert.runtime.departures import departures, describe_departure
+from dspark_convert.runtime.departures import as_llama_computes, departures, describe_departure
 from dspark_convert.runtime.recording import Recording
 from fixtures.deepseek4 import make_deepseek4
+from fixtures.families import make
 
 SLOTS, HIDDEN, VOCAB = 5, 192, 512
 
@@ -48,6 +51,27 @@ def told(checkpoint: Path, run: Recording) -> str:
     own = Reference.load(checkpoint, window_by_distance=True)
     (departure,) = departures(own.facts, False)
     return describe_departure(departure, [run], own, partial(Reference.load, checkpoint))
+
+
+@pytest.mark.parametrize("odd", [{"beta_fast": 4}, {"beta_slow": 2}, {"truncate": False}])
+def test_yarn_s_ramp_is_llama_cpp_s(odd: dict[str, Any], tmp_path: Path) -> None:
+    make("specforge_yarn", tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    load = partial(Reference.load, tmp_path, embed=np.ones((512, 128)), head=np.eye(512, 128))
+    plain = load()
+    assert list(departures(plain.facts, False)) == []
+    config["rope_parameters"] |= odd
+    path.write_text(json.dumps(config), encoding="utf-8")
+    defined = load()
+    (departure,) = departures(defined.facts, False)
+    ((name, value),) = odd.items()
+    assert ("without rounding" if name == "truncate" else f"{value}") in departure.told
+    computed = load(**as_llama_computes(defined.facts, False))
+    run = np.random.default_rng(1).standard_normal((40, 3 * 128)), 11, [7] * 7
+    angles = load(float32_angles=True).block(*run).logits
+    np.testing.assert_allclose(computed.block(*run).logits, plain.block(*run).logits, atol=1e-3)
+    assert np.abs(angles - computed.block(*run).logits).max() > 1e-2
 
 
 def test_within_the_window_both_are_the_same(checkpoint: Path) -> None:

@@ -83,6 +83,22 @@ def test_a_factor_needs_its_kind() -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"rope_beta_fast": 32, "rope_beta_slow": 1.0, "rope_truncate": True}, ()),
+        ({"rope_beta_fast": 64}, ("YaRN's beta_fast is 64", "it takes 32")),
+        ({"rope_beta_slow": 0.5}, ("YaRN's beta_slow is 0.5", "it takes 1")),
+        ({"rope_truncate": False}, ("YaRN's truncate is false", "it takes true")),
+    ],
+)
+def test_a_ramp_that_llama_cpp_does_not_read_is_told(more: dict[str, Any], said: tuple[str, ...]) -> None:
+    told = judge({**YARN, **more}, {})
+    assert [f.rule for f in told] == ["yarn-unread"] * bool(said)
+    assert all(word in told[0].message for word in said)
+    assert judge({**PLAIN, **more}, {}) == []  # not scaled at all
+
+
+@pytest.mark.parametrize(
     ("more", "length"),
     [
         ({"rope_mscale": 1.0, "rope_mscale_all": 1.0}, 1.0),
