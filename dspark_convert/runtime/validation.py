@@ -80,7 +80,8 @@ def validate(
         parity = None
         if proof:
             proved, parity = proof.judge_run(Path(directory), len(texts), shape.drafts_per_block, run["taps"], on_phase)
-    holds = any(check.name == "parity" and check.status == "pass" for check in proved)
+    agrees = any(check.name == "parity" and check.status == "pass" for check in proved)
+    holds = agrees and all(check.status != "fail" for check in checks)
     judged = (
         Check("load", "pass", f"llama.cpp runs the pair ({run['injection']} injection)"),
         judge_drafting(acceptance := count_acceptance(run["runs"], shape.drafts_per_block)),

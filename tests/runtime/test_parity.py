@@ -240,6 +240,15 @@ def test_wrong_file_fails_where_it_is_wrong(
         assert max(relative(report)) < 1e-4
 
 
+def test_a_wrong_file_is_not_called_right_where_its_numbers_agree(random_pair: PairFiles) -> None:
+    """A norm follows, which takes the factor away."""
+    report = run(random_pair, random_pair.broken("doubled", tensor("fc.weight", lambda a: 2 * a)))
+    assert failed(report) == ["values", "acceptance"]
+    acceptance = report.check("acceptance")
+    assert acceptance is not None
+    assert "the conversion is right" not in acceptance.detail
+
+
 def test_another_target(random_pair: PairFiles, tmp_path: Path) -> None:
     """Same sizes, other weights: the borrowed tables differ, and so do the layer inputs."""
     other = make_random_pair(tmp_path, seed=9)
