@@ -78,7 +78,7 @@ def plan_for_checkpoint(checkpoint: Checkpoint, target: Target | None = None, op
     try:
         return _plan(spec, checkpoint, target, options or Options())
     except FormulaError as e:  # one of names that have values, so no error was found that explains it
-        raise EnvironmentFault(f"{spec.file}: {e} for this checkpoint.") from None
+        raise EnvironmentFault(f"{spec.file}: for this checkpoint {e}.") from None
 
 
 def _plan(spec: Spec, checkpoint: Checkpoint, target: Target | None, options: Options) -> Plan:

@@ -175,8 +175,8 @@ def check_whole(file: str, whole: Mapping[str, Any], base: Mapping[str, Any], ba
     ``base``: its backbone's, empty without ``extends``.
     """
     if missing := [key for key in FORMAT[""][0] if key not in whole]:
-        brings = "" if base else f", or extends, which may bring it (there is {', '.join(backbones)})"
-        raise fault(file, "", f"{' and '.join(missing)} must be there{brings}")
+        brings = "" if base else f", or extends, which brings what a backbone has (there is {', '.join(backbones)})"
+        raise fault(file, "", f"{', '.join(missing)} must be there{brings}")
     if "inert" not in whole["config"]:
         raise fault(file, "[config]", "inert must be there")
     common = base.get("fields", {})

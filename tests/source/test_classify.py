@@ -28,6 +28,12 @@ LAYERS = [f"layers.{i}.self_attn.q_proj.weight" for i in range(3)]
         (["mtp.0.enorm.weight", "mtp.0.eh_proj.weight"], "a checkpoint with ordinary MTP layers and no DSpark"),
         (["base_model.layers.0.q_proj.lora_A.weight"], "a LoRA adapter"),
         ([], "a checkpoint without tensors (X)"),
+        (
+            ["draft.ema_decay", "draft.fc.weight", "model.head"],
+            "no draft that this tool knows (X; tensors such as draft.fc.weight)",
+        ),
+        (["a", "x.markov_w1"], "no draft that this tool knows (X; tensors such as x.markov_w1)"),
+        (["a", "x.layers.0.q"], "no draft that this tool knows (X; tensors such as x.layers.0.q)"),
         (["encoder.block.0.weight"], "no draft that this tool knows (X; tensors such as encoder.block.0.weight)"),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_file_without_a_slip(folder: Path) -> None:
         (
             'extends = "qwen3"\n',
             "",
-            ": backbone and rope_style and tap_offset must be there, or extends, which may bring it (there is qwen3).",
+            ": backbone, rope_style, tap_offset must be there, or extends, which brings what a backbone has (there",
         ),
         ('"qwen3"', '"qwen4"', ": extends: there is no arch_specs/backbones/qwen4.toml (there is qwen3)."),
         (

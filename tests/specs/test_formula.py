@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dspark_convert.specs.formula import FormulaError, evaluate
+from dspark_convert.specs.formula import FormulaError, NoValueError, evaluate, names_of
 
 NAMES = {"hidden": 128, "rank": 0, "kind": "vanilla", "flag": True, "taps": [1, 2, 3], "theta": 1e4}
 SHAPES = {"w.weight": (512, 16), "scalar": ()}
@@ -45,6 +45,23 @@ def test_values(text: str, value: Any) -> None:
     result = evaluate(text, NAMES, SHAPES)
     assert result == value
     assert type(result) is type(value)
+
+
+#: the language has them, but not for these values
+UNFIT_VALUES = {
+    "taps + taps",
+    "'a' * 9999999999",
+    "9999999999 * 'a'",
+    "kind + kind",
+    "kind % hidden",
+    "kind % taps",
+    "'%99999999999d' % hidden",
+    "taps * 9999999999",
+    "hidden // rank",
+    "hidden % rank",
+    "kind < hidden",
+    "count(hidden)",
+}
 
 
 @pytest.mark.parametrize(
@@ -138,6 +155,11 @@ def test_values(text: str, value: Any) -> None:
 def test_everything_else_is_refused(text: str) -> None:
     with pytest.raises(FormulaError):
         evaluate(text, NAMES, SHAPES)
+    if text not in UNFIT_VALUES:  # it is refused before there are values, too
+        try:
+            assert names_of(text) - NAMES.keys()
+        except FormulaError:
+            return
 
 
 def test_an_error_says_what_is_wrong() -> None:
@@ -147,6 +169,30 @@ def test_an_error_says_what_is_wrong() -> None:
         evaluate("1 + hidden.real", NAMES, SHAPES)
     with pytest.raises(FormulaError, match=r"'hidden // rank'.*zero"):
         evaluate("hidden // rank", NAMES, SHAPES)
+
+
+def test_a_name_without_a_value_is_told_from_a_formula_that_is_none() -> None:
+    for text in ("nothing", "count(nothing)", "has('x.{last}')"):
+        with pytest.raises(NoValueError):
+            evaluate(text, NAMES, SHAPES)
+    for text in ("hidden // rank", "hidden.real", "1 +"):
+        with pytest.raises(FormulaError) as told:
+            evaluate(text, NAMES, SHAPES)
+        assert not isinstance(told.value, NoValueError)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("1 if flag else nothing", {"flag", "nothing"}),
+        ("rank == 0 or nothing and not kind", {"rank", "nothing", "kind"}),
+        ("count(taps) * whole(root(theta)) - hidden % 3", {"taps", "theta", "hidden"}),
+        ("has('mtp.{last}.x') or rows('w') > cols('w') + numbered('mtp.{layer}.')", {"n_layer"}),
+        ("'vanilla'", set()),
+    ],
+)
+def test_the_names_that_a_formula_has_to_know(text: str, names: set[str]) -> None:
+    assert names_of(text) == names
 
 
 def test_names_are_not_changed() -> None:
