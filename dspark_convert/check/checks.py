@@ -66,6 +66,7 @@ class Check:
     dialect: Dialect = "dflash"
     shared_tensors: SharedTensors = "omit"
     experts: Experts = "keep"
+    dequantize: bool = False
     prompts: Path | None = None
     reference: Path | None = None
     expected: Expected = Expected()

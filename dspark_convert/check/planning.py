@@ -28,6 +28,7 @@ def request_of(case: Case) -> dict[str, Any]:
         "options": {
             "outtype": case.outtype,
             "experts": check.experts,
+            "dequantize": check.dequantize,
             "dialect": check.dialect,
             "shared_tensors": check.shared_tensors,
         },

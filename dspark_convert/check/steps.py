@@ -91,7 +91,13 @@ def _convert(work: Work) -> list[str]:
     request = request_of(work.case)
     target = ["--target-model-dir", request["target_dir"]] if request["target_dir"] else []
     target += ["--target-gguf", request["target_gguf"]] if request["target_gguf"] else []
-    types = ["--outtype", work.case.outtype, "--experts", check.experts]
+    types = [
+        "--outtype",
+        work.case.outtype,
+        "--experts",
+        check.experts,
+        *(["--dequantize"] if check.dequantize else []),
+    ]
     layout = ["--dialect", check.dialect, "--shared-tensors", check.shared_tensors]
     ended = work.call("convert", check.source, *target, *types, *layout, "-o", work.directory, "--force")
     if ended.code != 0 or not ended.document:

@@ -36,6 +36,12 @@ def text_or_no(value: Any) -> str | None:
     return None if value is False else text(value)
 
 
+def yes_or_no(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong("true or false")
+    return value
+
+
 def count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise Wrong("a whole number from 0 on")
@@ -140,6 +146,7 @@ CHECK: dict[str, Reader] = {
     "dialect": one_of(get_args(Dialect)),
     "shared_tensors": one_of(get_args(SharedTensors)),
     "experts": one_of(get_args(Experts)),
+    "dequantize": yes_or_no,
     "steps": some_of(STEPS),
     "prompts": text,
     "reference": text_or_no,

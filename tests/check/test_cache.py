@@ -91,12 +91,13 @@ def test_the_check_the_code_and_the_library_count(case: Case, tmp_path: Path, mo
     found = {key(case), key(replace(case, outtype="bf16"))}
     for change in (
         {"experts": "q8_0"},
+        {"dequantize": True},
         {"steps": ("plan", "convert")},
         {"expected": replace(case.check.expected, block_size=7)},
         {"expected": replace(case.check.expected, warnings=frozenset({"tokenizer"}))},
     ):
         found.add(key(Case(replace(case.check, **change), "auto")))  # type: ignore[arg-type]
-    assert len(found) == 6 and None not in found
+    assert len(found) == 7 and None not in found
     runs = Case(replace(case.check, steps=("validate",)), "auto")
     library = write(tmp_path / "libllama.so", "one")
     first = key(runs, library)

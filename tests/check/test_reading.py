@@ -41,6 +41,7 @@ source = "org/name@main"
 [[check]]
 name = "file"
 source = "target.gguf"
+dequantize = true
 """
 
 
@@ -95,7 +96,7 @@ def test_all_that_can_be_said(root: Path) -> None:
     )
     assert [case.plan for case in first.cases] == [root / "plan-bf16.json", root / "plan-q8_0.json"]
     assert (str(hub.source), hub.steps, hub.line) == ("org/name@main", ("plan",), 23)
-    assert (file.steps, file.is_checkpoint) == (("inspect",), False)
+    assert (file.steps, file.is_checkpoint, file.dequantize) == (("inspect",), False, True)
 
 
 def test_a_folder_on_the_hub(root: Path) -> None:
@@ -142,6 +143,7 @@ def test_a_gguf_on_the_hub(root: Path) -> None:
         ('source = "draft"', 'source = "draught"', "checks-file", 3, "'draught' is not there"),
         ('"prompts.txt"', '"prompt.txt"', "checks-file", 9, "'prompt.txt' is not there"),
         ('target = "target.gguf"', 'target = "draft"', "checks-key", 1, "runs the target"),
+        ('experts = "q8_0"', 'dequantize = "yes"', "checks-value", 6, "true or false"),
         ('experts = "q8_0"', 'dialect = "ds4"', "checks-value", 6, "cannot run ds4"),
         ('"plan", "convert", ', '"plan", ', "checks-key", 1, "look at a file"),
         ('"validate", ', "", "checks-key", 17, "looked at by the step validate"),

@@ -13,6 +13,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from dspark_convert.ggufio.reader import open_gguf
+from fixtures.families import make_pair
 from tests.check.places import ROOT, Ended, run_checks, write
 from tests.checkpoints import Pair
 
@@ -89,6 +91,19 @@ def test_a_golden_plan_is_written_kept_to_and_told_as_a_diff(root: Path) -> None
     ended = run_checks(path, "--json")
     assert ended.code == 1
     assert "a-auto.json: dflash.target_layers: [1, 2, 3] ([INT32]) -> [1, 2, 2] ([INT32])" in " ".join(reasons(ended))
+
+
+def test_nvfp4_stays_or_follows_the_outtype(tmp_path: Path) -> None:
+    make_pair("nemotron_inner", tmp_path)
+    found = []
+    for dequantize in (False, True):
+        path = checks(tmp_path, steps=["plan", "convert"], outtypes=["f16"], dequantize=dequantize)
+        ended = run_checks(path, "--keep", tmp_path / "kept", "--json")
+        assert steps(ended) == {"plan": "pass", "convert": "pass"}, ended.err
+        (kept,) = (tmp_path / "kept").rglob("*.gguf")
+        with open_gguf(kept) as file:
+            found.append({tensor.type_name for tensor in file.tensors})
+    assert found == [{"F32", "F16", "NVFP4"}, {"F32", "F16"}]
 
 
 def test_errors_and_unexpected_warnings_fail_and_the_rest_is_skipped(root: Path) -> None:
