@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_convert.errors import EnvironmentFault
+from dspark_convert.pair.llama import spec_type
 from dspark_convert.runtime.guard import run_job
 from dspark_convert.runtime.library import Library
 from dspark_convert.runtime.report import Check
@@ -70,7 +71,7 @@ def ask_second_opinion(
     question = {
         "library": str(package),
         "package": str(package),
-        "type": shape.kind,
+        "type": spec_type(shape.kind),
         "n_draft": shape.drafts_per_block,
         "n_ctx": context_size(shape.positions_for(longest + job["max_tokens"])),
         **{key: job[key] for key in ("target", "draft", "prompts", "max_tokens", "memory")},

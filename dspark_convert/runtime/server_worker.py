@@ -71,7 +71,7 @@ def _parameters(xllamacpp: Any, job: dict[str, Any], key: str) -> Any:
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     speculative = params.speculative
     types = xllamacpp.common_speculative_type
-    speculative.types = [getattr(types, f"COMMON_SPECULATIVE_TYPE_DRAFT_{job['type'].upper()}")]
+    speculative.types = [getattr(types, f"COMMON_SPECULATIVE_TYPE_{job['type'].upper().replace('-', '_')}")]
     speculative.draft.mparams.path = job["draft"]
     speculative.draft.n_max = job["n_draft"]
     f32 = xllamacpp.ggml_type.GGML_TYPE_F32

@@ -17,8 +17,11 @@ from dspark_convert.runtime.report import Check, ValidationReport
 from dspark_convert.runtime.server import Counts, find_package, judge_answers, predict_counts
 from dspark_convert.runtime.validation import read_prompts, validate
 from fixtures import train_pair
+from fixtures.target_gguf import write_target_gguf
 from tests.cli.test_validate import call, checked
+from tests.families.proofs import convert
 from tests.oracle import Expected
+from tests.runtime.foreseeing import make_dflash_pair
 from tests.runtime.pairs import PairFiles, write_gguf
 
 ROOT = Path(train_pair.__file__).with_name("pair")
@@ -107,6 +110,11 @@ def opinion(report: ValidationReport) -> Check:
     return next(check for check in report.checks if check.name == "server")
 
 
+def told_counts(said: Check) -> list[str]:
+    """What was accepted of what, by the server and here."""
+    return said.detail.split("; ")[0].removeprefix("xllamacpp's server accepted ").split(" drafts, this run ")
+
+
 def ask(pair: PairFiles, draft: Path | None = None, **options: Any) -> ValidationReport:
     return validate(draft or pair.draft, pair.target, server=True, prompts=PROMPTS, timeout=100, **options)
 
@@ -115,10 +123,9 @@ def test_trained_pair(trained: PairFiles) -> None:
     """Equal to the draft: 64 tokens a prompt cut the last round of each."""
     report = ask(trained)
     assert report.passed, report.checks
-    said = opinion(report).detail
-    counted, expected = said.split("; ")[0].removeprefix("xllamacpp's server accepted ").split(" drafts, this run ")
+    counted, expected = told_counts(opinion(report))
     assert counted == expected
-    assert said.endswith("10 of 10 texts are the same")
+    assert opinion(report).detail.endswith("10 of 10 texts are the same")
     assert report.checks[-1].name == "server"
 
 
@@ -136,10 +143,20 @@ def without_heads(want: Expected) -> None:
 def test_other_kinds_of_blocks(trained: PairFiles, change: Any) -> None:
     said = opinion(ask(trained, trained.broken(change.__name__, change), max_tokens=21))
     assert said.status == "pass"
-    counted, expected = (
-        said.detail.split("; ")[0].removeprefix("xllamacpp's server accepted ").split(" drafts, this run ")
-    )
+    counted, expected = told_counts(said)
     assert counted == expected
+
+
+def test_a_dflash2_draft(tmp_path: Path) -> None:
+    """llama.cpp's server runs it as a DFlash draft, and walks through the selector's choices as is done here."""
+    pair = make_dflash_pair("dflash2", tmp_path)
+    convert(pair, tmp_path / "draft.gguf")
+    write_target_gguf(pair.target_dir, tmp_path / "target.gguf")
+    prompts = ["the small boat", "once upon a time"]
+    report = validate(tmp_path / "draft.gguf", tmp_path / "target.gguf", server=True, prompts=prompts, timeout=100)
+    assert opinion(report).status == "pass", report.checks
+    counted, expected = told_counts(opinion(report))
+    assert counted == expected and not counted.startswith("0 of")
 
 
 def test_texts_that_end(trained: PairFiles, tmp_path: Path) -> None:
