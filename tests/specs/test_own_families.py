@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from dspark_convert.draft import Draft
 from dspark_convert.plan import Plan, plan_for_directory
+from dspark_convert.target import open_target_directory
 from fixtures.dflash2 import make_dflash2_pair
-from fixtures.families import make
+from fixtures.families import make, make_pair
 from fixtures.gemma4 import make_gemma4_pair
 from tests.checkpoints import ABSENT
 from tests.conftest import Convert
@@ -114,6 +115,18 @@ def test_the_width_of_heads_may_be_left_to_their_norms(tmp_path: Path) -> None:
     change(tmp_path, {"head_dim": ABSENT})
     made = plan_for_directory(tmp_path)
     assert made.findings == () and made.draft is not None and made.draft.head_dim == 64
+
+
+@pytest.mark.parametrize("name", ["zlab_dflash", "muse", "mimo", "speculators_dflash_full"])
+def test_dflash_that_is_read_from_the_anchor_on_gets_a_head_of_zeros(name: str, tmp_path: Path) -> None:
+    """llama.cpp looks for a Markov head to tell such drafts, so its tensors must be in the file."""
+    pair = make_pair(name, tmp_path)
+    change(pair.draft_dir, {"sample_from_anchor": True})
+    made = plan_for_directory(pair.draft_dir, open_target_directory(pair.target_dir))
+    assert made.errors == () and made.draft is not None
+    assert (made.draft.kind, made.draft.markov_rank, made.draft.markov_head_type) == ("dspark", 32, "zero")
+    zeros = {job.name: job.shape for job in made.tensors if job.transform == "zeros"}
+    assert zeros == {"markov_w1.weight": (32, 512), "markov_w2.weight": (32, made.draft.draft_vocab_size)}
 
 
 def test_taps_of_speculators_are_layer_inputs(tmp_path: Path) -> None:
