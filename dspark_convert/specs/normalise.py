@@ -25,7 +25,8 @@ def _finite(value: Any) -> bool:
         return False
 
 
-_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+#: type of a field -> what it is called, and whether a value is of it
+TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("an integer", lambda v: type(v) is int),
     "float": ("a finite number", _finite),
     "bool": ("true or false", lambda v: type(v) is bool),
@@ -117,7 +118,7 @@ def _read(field: Field, config: Mapping[str, Any], findings: list[Finding]) -> F
         where = f"config.json: {path}"
         if word == "not" and type(value) is bool:
             value, where = not value, f"{where} (inverted)"
-        elif word == "inputs" and _TYPES["int_list"][1](value):
+        elif word == "inputs" and TYPES["int_list"][1](value):
             value, where = [item - 1 for item in value], f"{where} (layer inputs, so less 1)"
         found.append((value, where))
     if not found:
@@ -148,7 +149,7 @@ def _default(
 
 
 def _problem(field: Field, value: Any) -> str | None:
-    what, fits = _TYPES[field.type]
+    what, fits = TYPES[field.type]
     if not fits(value):
         return what
     low, high = field.min, field.max

@@ -1,9 +1,8 @@
 """Which type each tensor gets: what ``--outtype``, ``--experts`` and ``--dequantize`` mean for it.
 
 Vectors are F32, always: norms, biases and sinks are small, and llama.cpp multiplies them in F32.
-Matrices go by their role in the spec:
 NVFP4 stays NVFP4 whatever its role, unless ``--dequantize`` or a place that llama.cpp multiplies without
-a scale; then it follows like plain numbers.
+a scale; then it follows like plain numbers. Other matrices go by their role in the spec:
 
 matrix   follow ``--outtype``. ``auto`` is the published layout: FP4 codes become MXFP4, which holds
          the same values; FP8 becomes Q8_0, the type of its size; plain numbers stay BF16 or else F16.

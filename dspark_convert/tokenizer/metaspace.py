@@ -24,7 +24,6 @@ _JOINED = [({"Regex": " {2,}"}, content) for content in (" ", SPACE)]
 class _Found:
     space_prefix: bool = False
     merge_spaces: bool = False
-    spelled_spaces: bool = False
     charsmap: bytes = b""
     others: tuple[str, ...] = ()
 

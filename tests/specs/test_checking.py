@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from dspark_convert.errors import EnvironmentFault
-from dspark_convert.specs.load import load_folder
+from dspark_convert.specs.checking import FORMAT
+from dspark_convert.specs.load import (
+    ComputedRule,
+    Field,
+    NameRule,
+    Require,
+    Role,
+    Scales,
+    TensorRule,
+    ZerosRule,
+    load_folder,
+)
+from dspark_convert.specs.normalise import TYPES
 
 FAMILY = """\
 name = "zephyr"
@@ -257,3 +271,28 @@ def test_two_files_of_one_name(folder: Path) -> None:
 def test_a_file_that_is_no_text(folder: Path) -> None:
     (folder / "zephyr.toml").write_bytes(FAMILY.encode("utf-16"))
     assert told(folder) == f"{FILE}: it is no text in UTF-8."
+
+
+@pytest.mark.parametrize(
+    ("part", "rule"),
+    [
+        ("tensor", TensorRule),
+        ("zeros", ZerosRule),
+        ("computed", ComputedRule),
+        ("require", Require),
+        ("refuse", NameRule),
+        ("scales", Scales),
+        ("fields", Field),
+    ],
+)
+def test_the_format_has_the_keys_that_are_read(part: str, rule: type) -> None:
+    needed, others = FORMAT[part]
+    names = {field.name for field in dataclasses.fields(rule)}
+    if rule is Field:  # of the key in its table, and of "from"
+        names = names - {"name", "sources"} | {"from"}
+    assert needed.keys() | others.keys() == names
+
+
+def test_the_format_has_the_roles_and_types_that_there_are() -> None:
+    assert FORMAT["tensor"][1]["role"] == get_args(Role)
+    assert set(FORMAT["fields"][0]["type"]) == set(TYPES)
