@@ -105,7 +105,7 @@ def _plan(spec: Spec, checkpoint: Checkpoint, target: Target | None, options: Op
     if draft is not None:
         draft = _with_shared(draft, {place.gguf for place in written} | tables.keys())
         findings += judge_draft(draft, checkpoint.config) + _pair(draft, target, values.known)
-        findings += judge_dialect(options.dialect, draft)
+        findings += judge_dialect(options.dialect, draft, included=options.shared_tensors == "include")
     if target is not None and "vocab_size" in values.known:
         # Where the two differ there is an error already; a draft's wrong size could take minutes to pad to.
         vocab_size = target.vocab_size or values.known["vocab_size"]
@@ -177,7 +177,8 @@ def _shared(
         saved = sum(flat[place.source].nbytes for place in shared)
         if shared:
             names = " and ".join(place.source for place in shared)
-            message = f"{names} ({saved / 1e6:,.1f} MB) are borrowed from the target at run time and not written."
+            are = "are" if len(shared) > 1 else "is"
+            message = f"{names} ({saved / 1e6:,.1f} MB) {are} borrowed from the target at run time and not written."
             if not spec.within:
                 findings.append(info("shared-omitted", names, message))
             else:  # why would a draft inside its target carry them, if they were the target's?
@@ -185,13 +186,15 @@ def _shared(
                 fix = "see that they are the target's, or write them: --shared-tensors include"
                 findings.append(warning("shared-omitted", names, alone + message, fix))
         return [place for place in places if not place.shared], findings
-    names = ", ".join(place.source for place in shared) or "neither"
+    names = ", ".join(place.source for place in places if place.gguf in TABLES) or "neither"
     held = {place.gguf for place in places} & set(TABLES)
     if held == {EMBEDDINGS} and target is not None and target.tied:
         message = "the embeddings serve as the head too, as in the target; llama.cpp before b10434 refuses such a file."
         findings.append(warning("token-embd-alone", names, message))
     elif checkpoint.complete and held != set(TABLES):
         message = f"embeddings and head must be written both or neither; the checkpoint holds {names}."
+        if not held:
+            message = "the checkpoint has no embeddings and no head that could be written."
         findings.append(error("shared-incomplete", names, message, "use --shared-tensors omit"))
     return places, findings
 

@@ -23,8 +23,11 @@ WITH_MAINLINE = "use --dialect dflash"
 WITHOUT_TABLES = "use --shared-tensors omit or --dialect dflash"
 
 
-def judge_dialect(dialect: str, draft: Draft) -> list[Finding]:
-    """Why ``draft`` cannot be written in the layout ``dialect``; KeyError if there is no such layout."""
+def judge_dialect(dialect: str, draft: Draft, *, included: bool = True) -> list[Finding]:
+    """Why ``draft`` cannot be written in the layout ``dialect``; KeyError if there is no such layout.
+
+    ``included``: its tables were asked for, so that it could do without. The head of a reduced vocabulary cannot.
+    """
     layout = layout_named(dialect)
     if layout.unwritten:
         reasons = [("layout", layout.unwritten)]
@@ -33,9 +36,14 @@ def judge_dialect(dialect: str, draft: Draft) -> list[Finding]:
     else:
         reasons = list(_reasons(layout, draft))
     title = layout.title.partition(" (")[0]
+    reduced = draft.draft_vocab_size != draft.vocab_size
+    spare = (EMBEDDINGS,) if reduced else TABLES
     return [
         error(
-            "dialect", where, f"{title} is not written: {reason}.", WITHOUT_TABLES if where in TABLES else WITH_MAINLINE
+            "dialect",
+            where,
+            f"{title} is not written: {reason}.",
+            WITHOUT_TABLES if included and where in spare else WITH_MAINLINE,
         )
         for where, reason in reasons
     ]

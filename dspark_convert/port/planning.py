@@ -102,7 +102,7 @@ def _plan(file: GGUFFile, reading: Reading, target: Target | None, options: Opti
     kvs = port_metadata(
         old.metadata, file.path, draft, target, tokenizer, main_type(made), same_types=same and named, all_f32=all_f32
     )
-    findings += judge_dialect(options.dialect, draft)
+    findings += judge_dialect(options.dialect, draft, included=options.shared_tensors == "include")
     plan = replace(plan, draft=draft, label=label(types, made), metadata=kvs, tensors=tuple(jobs))
     plan = replace(plan, findings=tuple(findings))
     if not plan.errors:

@@ -217,17 +217,18 @@ def choose_shared(
         told = judge_shared(each.source.values, target, head=each.name == HEAD, mask_token_id=mask, included=include)
         findings += told
         compared += can_compare(each.source.values, target, head=each.name == HEAD)
-    names = " and ".join(each.name for each in shared) or "neither"
     if include:
-        if {each.name for each in shared} != set(TABLES) and not (
-            shared and target is not None and target.tied and shared[0].name == EMBEDDINGS
-        ):
+        tables = [each.name for each in held if each.name in TABLES]
+        names = " and ".join(tables) or "neither"
+        if set(tables) != set(TABLES) and not (tables == [EMBEDDINGS] and target is not None and target.tied):
             message = f"embeddings and head must be written both or neither; the file holds {names}."
             findings.append(error("shared-incomplete", names, message, "use --shared-tensors omit"))
         return list(held), findings
     if shared:
+        names = " and ".join(each.name for each in shared)
         size = sum(each.source.values.nbytes for each in shared)
-        message = f"{names} ({size / 1e6:,.1f} MB) are borrowed from the target at run time and not written."
+        are = "are" if len(shared) > 1 else "is"
+        message = f"{names} ({size / 1e6:,.1f} MB) {are} borrowed from the target at run time and not written."
         if compared == len(shared):
             findings.append(info("shared-omitted", names, message))
         else:

@@ -195,6 +195,20 @@ def test_scales_beside_matrices_have_no_place() -> None:
         assert dialect_name(dialect, "blk.0.attn_q.scale", 2) is None
 
 
+def test_tables_that_can_be_left_out_are_advised_to_be(tmp_path: Path) -> None:
+    """Where they were asked for, and are no head of a reduced vocabulary."""
+    draft = replace(meaning(plain(), tmp_path / "mainline.gguf"), has_output=True)
+    reduced = replace(draft, draft_vocab_size=draft.vocab_size - 1)
+    other = "use --dialect dflash"
+    for given, included, fix in (
+        (draft, True, f"use --shared-tensors omit or {other.removeprefix('use ')}"),
+        (draft, False, other),
+        (reduced, True, other),
+    ):
+        found = {finding.where: finding.fix for finding in judge_dialect("dspark", given, included=included)}
+        assert found["output.weight"] == fix
+
+
 def test_stages_are_refused_where_there_are_none(tmp_path: Path) -> None:
     draft = meaning(plain_stages(), tmp_path / "mainline.gguf")
     assert judge_dialect("dspark", draft)[0].where == "backbone"

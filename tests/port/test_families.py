@@ -88,3 +88,9 @@ def test_ids_are_moved(root: Path, run: Run) -> None:
     ported = run(family, direct, "ported.gguf")
     assert ported.read_bytes() == direct.read_bytes()
     assert read(Path("ported.gguf")).tensors["d2t"][0] == "I64"
+
+
+def test_tables_of_a_reduced_vocabulary_may_be_kept(root: Path, run: Run) -> None:
+    family, kept = "speculators_dspark_bonus", ("--shared-tensors", "include")
+    direct = run(family, root / family / "draft", "direct.gguf", *kept)
+    assert run(family, direct, "ported.gguf", *kept).read_bytes() == direct.read_bytes()

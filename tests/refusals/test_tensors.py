@@ -222,7 +222,7 @@ CASES = [
         "include: neither there",
         tensors(without("lm_head.weight", "embed_tokens.weight")),
         (("shared-incomplete", "neither"),),
-        (),
+        ("has no embeddings and no head",),
         ("--shared-tensors", "include"),
     ),
     Case(
