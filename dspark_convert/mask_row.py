@@ -47,7 +47,7 @@ def find_tables(
         if source is None:
             where = "no target is given" if target is None else f"{target.called} does not hold them, or not readably"
             message = f"the mask token's row is the draft's own, so the target's {what} are written, but {where}."
-            fix = "give the target with its weights: --target-model-dir DIR or --target-gguf FILE"
+            fix = "give the target with its weights (--target-gguf or --target-model-dir; for dspark-inspect --target)"
             return {}, [error("mask-embedding-target", name, message, fix)]
         if None not in shape and not (head and name in own) and source.shape != shape:
             message = f"the target's {what} have shape {shown(list(source.shape))}, the draft needs {list(shape)}."

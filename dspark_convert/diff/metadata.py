@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
 
-from dspark_convert.diff.sides import Side
+from dspark_convert.diff.sides import Side, of_target
 from dspark_convert.document import plain
 
 #: items that differ are told up to here; the rest is counted
@@ -28,11 +28,6 @@ LABELS = (
     "dspark.converter_version",
     "dspark.target.",
 )
-#: keys that come from a target
-OF_TARGET = ("tokenizer.", "general.base_model.", "dspark.target.")
-OF_TARGET_ENDS = (".rope.dimension_sections",)
-#: the one of them that it has: the draft's own
-OF_DRAFT = "tokenizer.ggml.mask_token_id"
 
 Change = Literal["only-a", "only-b", "changed", "type"]
 
@@ -111,8 +106,7 @@ def lacks_target(a: Side, b: Side) -> bool:
 def _keys(side: Side, partial: bool) -> dict[str, None]:
     keys: dict[str, None] = {}
     for key in side.metadata:
-        of_target = key != OF_DRAFT and (key.startswith(OF_TARGET) or key.endswith(OF_TARGET_ENDS))
-        if not (partial and of_target):
+        if not (partial and of_target(key)):
             keys[key] = None
     return keys
 

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], None]
 
+#: keys that come from a target
+OF_TARGET = ("tokenizer.", "general.base_model.", "dspark.target.")
+OF_TARGET_ENDS = (".rope.dimension_sections",)
+#: the one of them that it has: the draft's own
+OF_DRAFT = "tokenizer.ggml.mask_token_id"
+
 
 @dataclass(frozen=True)
 class SideTensor:
@@ -86,9 +92,14 @@ class Side:
         return from_job(tensor, advance)
 
 
+def of_target(key: str) -> bool:
+    """Whether a checkpoint that is planned without its target lacks ``key``."""
+    return key != OF_DRAFT and (key.startswith(OF_TARGET) or key.endswith(OF_TARGET_ENDS))
+
+
 def open_sides(a: Path, b: Path, target: Path | None = None) -> tuple[Side, Side]:
     """Both sides of ``a`` against ``b``, each a GGUF or a checkpoint's directory; ``target`` is the GGUF of their
-    target, for layouts that leave sizes to it.
+    target, for layouts that leave sizes to it and drafts that are written with its tables.
 
     A checkpoint is planned in mainline's layout, with the tables of the file beside it. The files stay mapped for as
     long as the result is held. Raises UsageError if both are the same, and as
@@ -101,7 +112,8 @@ def open_sides(a: Path, b: Path, target: Path | None = None) -> tuple[Side, Side
     dialects = [read[path][1].dialect if path in read else options.dialect for path in (a, b)]
     alike = dialects[0] == dialects[1]
     first, second = (
-        _of_file(path, *read[path], alike=alike) if path in read else _of_directory(path, options) for path in (a, b)
+        _of_file(path, *read[path], alike=alike) if path in read else _of_directory(path, options, target)
+        for path in (a, b)
     )
     return first, second
 
@@ -143,10 +155,13 @@ def _options(beside: tuple[GGUFFile, Reading] | None) -> Options:
     return Options(shared_tensors="include" if own else "omit")
 
 
-def _of_directory(path: Path, options: Options) -> Side:
+def _of_directory(path: Path, options: Options, target: Path | None) -> Side:
     from dspark_convert.plan import plan_for_directory
+    from dspark_convert.target import open_target_gguf
 
     plan = plan_for_directory(path, options=options)
+    if target is not None and any(finding.rule == "mask-embedding-target" for finding in plan.errors):
+        plan = plan_for_directory(path, open_target_gguf(target), options)
     if plan.errors and options.shared_tensors == "include":
         plan = plan_for_directory(path, options=replace(options, shared_tensors="omit"))
     if plan.errors:
@@ -154,13 +169,14 @@ def _of_directory(path: Path, options: Options) -> Side:
         raise InputError(
             f"{path} cannot be compared, for it cannot be converted: {things} found.", findings=plan.findings
         )
+    kvs = {kv.key: kv for kv in plan.metadata if not of_target(kv.key)}
     return Side(
         path=path,
         kind="checkpoint",
         dialect=plan.dialect,
         draft=plan.draft,
-        metadata={kv.key: kv.value for kv in plan.metadata},
+        metadata={key: kv.value for key, kv in kvs.items()},
         tensors=tuple(SideTensor(j.name, j.type.name, j.type, j.shape, j.nbytes, j) for j in plan.tensors),
         findings=plan.findings,
-        kvs={kv.key: kv for kv in plan.metadata},
+        kvs=kvs,
     )
