@@ -10,7 +10,8 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
     name, and of a field the family's keys win; lists are one by ``key`` (``[[require]]``), ``gguf``
     (``[[tensor]]``, ``[[zeros]]``, ``[[computed]]``) or ``source`` (``[[drop]]``, ``[[refuse]]``,
     ``[[deviation]]``), and the family's entry takes the place of the backbone's; ``inert`` adds.
-    ``without``: names of what the backbone has and this family has not.
+    ``without``: names of what the backbone has and this family has not; of a tensor its ``gguf``, or its
+    ``source``, which leaves ``[[zeros]]`` of that ``gguf``.
 ``backbone``, ``rope_style``
     the kind of decoder layer ("qwen3": GQA with per-head q/k norms and SwiGLU; "gemma4": values that
     are keys, norms before and after; "deepseek4": MLA with hyper-connections and experts), and the

@@ -46,8 +46,10 @@ def extend(base: Mapping[str, Any], family: Mapping[str, Any], file: str) -> dic
     for part, key in LISTS.items():
         own = parts.get(part, [])
         replaced = {entry[key]: entry for entry in own}
-        names = kept(entry[key] for entry in base.get(part, []))
-        common = [replaced.pop(e[key], e) for e in base.get(part, []) if e[key] in names]
+        # A tensor is left out by either name: by its source alone where zeros have its place.
+        keys = {key, "source"} if part == "tensor" else {key}
+        names = kept(entry[each] for entry in base.get(part, []) for each in keys)
+        common = [replaced.pop(e[key], e) for e in base.get(part, []) if names.issuperset(e[each] for each in keys)]
         # The first pattern that fits decides, and a family's own is the narrower one.
         whole[part] = [*replaced.values(), *common] if part in ("drop", "refuse") else [*common, *replaced.values()]
     config = parts.get("config", {})
