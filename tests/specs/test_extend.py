@@ -119,6 +119,18 @@ def test_what_it_goes_without_it_may_have_of_its_own() -> None:
     assert table["fields"]["rank"] == {"from": ["other"], "type": "str"}
 
 
+def test_a_tensor_is_left_out_by_either_name_and_its_zeros_by_that_of_the_file() -> None:
+    base = BASE.replace('gguf = "z.weight"', 'gguf = "b.weight"')
+
+    def kept(name: str) -> tuple[list[str], list[str]]:
+        family = tomllib.loads(FAMILY + f'without = ["{name}"]')
+        table = extend(tomllib.loads(base), family, "family.toml")
+        return [entry["gguf"] for entry in table["tensor"]], [entry["gguf"] for entry in table["zeros"]]
+
+    assert kept("b.weight") == (["a.weight"], [])
+    assert kept("b") == (["a.weight"], ["b.weight"])
+
+
 def test_going_without_what_is_not_there_is_a_bug() -> None:
     with pytest.raises(
         EnvironmentFault, match=r"^family\.toml: without: the backbone has no sinks, wings to go without"
