@@ -17,7 +17,8 @@ from dspark_convert.convert import Request, prepare, write
 from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding
 from dspark_convert.options import Options
-from dspark_convert.runtime.validation import ValidationReport, validate
+from dspark_convert.runtime.report import ValidationReport
+from dspark_convert.runtime.validation import validate
 from dspark_convert.source.checkpoint import open_checkpoint
 from dspark_convert.specs.match import match_spec
 from fixtures import families
