@@ -21,7 +21,7 @@ from dspark_convert.bench.terminal import Glyphs, glyphs_for
 from dspark_convert.bench.words import PAIR_HEADING, heading_of, limits_of, machine_heading, mean_length, same_texts
 from dspark_convert.cli.output import Output, wrapped
 from dspark_convert.cli.text import safe
-from dspark_convert.errors import UsageError
+from dspark_convert.errors import EnvironmentFault, UsageError
 
 BOLD = "1"
 
@@ -99,7 +99,8 @@ def _prose(out: Output, text: str, colour: str = "") -> None:
 
 
 def require_writable(files: Mapping[str, Path | None]) -> None:
-    """Raise UsageError, or EnvironmentFault for PNG, before anything is measured if a picture cannot be written.
+    """Raise UsageError, or EnvironmentFault for PNG and permissions, before anything is measured if a picture cannot
+    be written.
 
     Nor is a file written over that is none of its kind: it may be the draft.
     """
@@ -107,8 +108,11 @@ def require_writable(files: Mapping[str, Path | None]) -> None:
         if path is None:
             continue
         directory = path.resolve().parent
-        if path.is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK):
-            raise UsageError(f"{option} {path} cannot be written; name a file in a directory that can.")
+        message = f"{option} {path} cannot be written; name a file in a directory that can."
+        if path.is_dir() or not directory.is_dir():
+            raise UsageError(message)
+        if not os.access(directory, os.W_OK):
+            raise EnvironmentFault(message)
         if path.is_file():
             with path.open("rb") as stream:
                 start = stream.read(len(BEGINNINGS[option]))

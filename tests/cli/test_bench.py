@@ -16,6 +16,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from dspark_convert.cli.bench_view import require_writable
+from dspark_convert.errors import EnvironmentFault
 from fixtures import train_pair
 from tests.runtime.pairs import PairFiles, write_gguf
 from tests.runtime.test_ending import Hanging
@@ -147,6 +149,14 @@ def test_mistakes_end_in_one_message(
     assert words in done.stderr
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_directory_that_may_not_be_written_is_the_environments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere but on a read-only file system
+    with pytest.raises(EnvironmentFault, match=r"--html .*a\.html cannot be written"):
+        require_writable({"--html": tmp_path / "a.html"})
 
 
 def test_png_without_its_package_is_told_before_anything_is_measured(random_pair: PairFiles, tmp_path: Path) -> None:
