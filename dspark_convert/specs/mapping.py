@@ -18,7 +18,7 @@ from dspark_convert.specs.load import NameRule, Role, Spec
 from dspark_convert.specs.missing import NAMED, Missing, name_some, tell_missing
 from dspark_convert.specs.places import Place, expand
 from dspark_convert.specs.policy import Types
-from dspark_convert.specs.scales import PACKED, partner, partners, read_source
+from dspark_convert.specs.scales import PACKED, judge_number, partner, partners, read_source
 from dspark_convert.words import shown
 
 #: dtypes that are numbers as they stand
@@ -90,7 +90,9 @@ def check_tensors(
         elif held:
             sources, problems = _read(spec, place, held, flat, known, config)
             if place.rule.offsets and not problems and fetched and "vocab_size" in known:
-                problems = _judge_ids(sources[0], known["vocab_size"])
+                problems = _judge_ids(sources[0], known["vocab_size"], flat.get("t2d"))
+            if fetched:
+                problems += [f for source in sources if source.tensor_scale for f in judge_number(source.tensor_scale)]
             findings += problems
             places.append(replace(place, read=tuple(sources)))
     findings += tell_missing(spec, known.get("n_layer", 0), missing, flat)
@@ -167,12 +169,17 @@ def _ids(source: Source) -> list[Finding]:
     return [error("tensor-dtype", ref.name, message, "convert the checkpoint as it was published")]
 
 
-def _judge_ids(source: Source, vocab_size: int) -> list[Finding]:
-    from dspark_convert.tensors.ids import judge_ids
+def _judge_ids(source: Source, vocab_size: int, marks: TensorRef | None) -> list[Finding]:
+    from dspark_convert.tensors.ids import judge_ids, judge_marks
 
     ref = source.values
     try:
-        return judge_ids(ref.name, read_bytes(ref), ref.dtype, vocab_size)
+        values = read_bytes(ref)
+        found = judge_ids(ref.name, values, ref.dtype, vocab_size)
+        if marks is None or (marks.dtype, marks.shape) != ("BOOL", (vocab_size,)):
+            return found
+        bad = any(finding.severity == "error" for finding in found)
+        return found if bad else judge_marks(ref.name, values, ref.dtype, read_bytes(marks))
     except InputError:  # the file is cut short, and there is a finding that says so
         return []
 

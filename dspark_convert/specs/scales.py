@@ -8,13 +8,15 @@ modelopt's NVFP4 has bytes of two E2M1 codes in ``x.weight``, an E4M3 scale for 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from dspark_convert.errors import InputError
 from dspark_convert.findings import Finding, error
 from dspark_convert.jobs import Encoding, Source
-from dspark_convert.source.safetensors_header import TensorRef
+from dspark_convert.source.safetensors_header import TensorRef, read_bytes
 from dspark_convert.specs.load import Scales
 from dspark_convert.specs.missing import FETCH
 from dspark_convert.words import shown
@@ -86,6 +88,17 @@ def _nvfp4(ref: TensorRef, held: TensorRef | None, whole: TensorRef | None) -> S
         return error("tensor-scale", whole.name, message, PUBLISHED)
     problem = _odd(ref, held, "F8_E4M3", "NVFP4") or _unfit_in_rows(ref, held, NVFP4_COLUMNS)
     return problem or Source(ref, "nvfp4", held, tensor_scale=whole)
+
+
+def judge_number(whole: TensorRef) -> list[Finding]:
+    """The one number of an NVFP4 matrix, whose bytes lie at hand; what is not finite is told when it is written."""
+    try:
+        (value,) = struct.unpack("<f", read_bytes(whole))
+    except InputError:  # the file is cut short, and there is a finding that says so
+        return []
+    if not value <= 0:
+        return []
+    return [error("tensor-scale", whole.name, f"{whole.name} is {value:g}, expected a positive number.", PUBLISHED)]
 
 
 def _odd(ref: TensorRef, held: TensorRef, dtype: str, codes: str) -> Finding | None:

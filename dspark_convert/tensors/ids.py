@@ -41,6 +41,26 @@ def judge_ids(name: str, values: bytes | memoryview, dtype: str, vocab_size: int
     return [error("d2t-duplicate", name, message, FIX)]
 
 
+def judge_marks(name: str, values: bytes | memoryview, dtype: str, marks: bytes | memoryview) -> list[Finding]:
+    """Whether the offsets ``values``, which are good by themselves, lead to the tokens that ``marks`` names.
+
+    ``marks``: speculators' ``t2d``, a byte for each of the target's tokens, not 0 for those that the draft knows.
+    """
+    offsets: NDArray[np.int64] = np.frombuffer(values, INTEGER_DTYPES[dtype]).astype(np.int64)
+    known = np.flatnonzero(np.frombuffer(marks, np.uint8))
+    meant = np.unique(offsets + np.arange(offsets.size))
+    if np.array_equal(meant, known):
+        return []
+    if np.array_equal(np.unique(offsets), known):
+        message = f"{name} holds no offsets but ids: they are the tokens that t2d marks."
+        return [error("d2t-absolute", name, message, "subtract from each entry its own index")]
+    message = (
+        f"{name} leads to {np.setdiff1d(meant, known).size:,} tokens that t2d does not mark, and t2d marks "
+        f"{np.setdiff1d(known, meant).size:,} that it does not lead to: one of the two is of another draft."
+    )
+    return [warning("d2t-disagrees", name, message, FIX)]
+
+
 def _are_ids(values: NDArray[np.int64], vocab_size: int) -> bool:
     """Whether ``values`` are a table of ids themselves."""
     inside = ((values >= 0) & (values < vocab_size)).all()

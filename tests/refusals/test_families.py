@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fixtures import families
-from tests.checkpoints import Pair, Tensors
+from tests.checkpoints import Pair, Tensor, Tensors
 from tests.conftest import Convert
 from tests.refusals.case import Case, check_refused, config, put, tensors, without
 
@@ -38,6 +38,13 @@ def retyped(name: str, dtype: str) -> Any:
     return tensors(change)
 
 
+def held(name: str, tensor: Tensor) -> Any:
+    def change(tensors: Tensors) -> None:
+        tensors[name] = tensor
+
+    return change
+
+
 def value(key: str, *says: str, damage: Any) -> Case:
     return Case(f"{key} {says}", damage, (("config-value", f"config.json: {key}"),), says)
 
@@ -45,6 +52,18 @@ def value(key: str, *says: str, damage: Any) -> Case:
 CASES = [
     ("nemotron_inner", Case("no scales", tensors(without(f"{DOWN}_scale")), (("tensor-scale-missing", DOWN),))),
     ("nemotron_inner", Case("no number", tensors(without(f"{DOWN}_scale_2")), (("tensor-scale-missing", DOWN),))),
+    *(
+        (
+            "nemotron_inner",
+            Case(
+                f"a number of {number}",
+                tensors(held(f"{DOWN}_scale_2", Tensor("F32", (), data))),
+                (("tensor-scale", f"{DOWN}_scale_2"),),
+                (f"is {number}, expected a positive number",),
+            ),
+        )
+        for number, data in (("-1", b"\0\0\x80\xbf"), ("0", bytes(4)))
+    ),
     (
         "nemotron_inner",
         Case("neither", tensors(without(f"{DOWN}_scale", f"{DOWN}_scale_2")), (("tensor-scale-missing", DOWN),)),

@@ -129,6 +129,16 @@ def test_dflash_that_is_read_from_the_anchor_on_gets_a_head_of_zeros(name: str, 
     assert zeros == {"markov_w1.weight": (32, 512), "markov_w2.weight": (32, made.draft.draft_vocab_size)}
 
 
+def test_marks_of_speculators_that_are_not_its_table_s(tmp_path: Path) -> None:
+    make(SPECULATORS[0], tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    tensors["t2d"] = ~tensors["t2d"]
+    save_file(tensors, path)
+    told = plan_for_directory(tmp_path).findings
+    assert [f.rule for f in told if f.severity != "info"] == ["d2t-disagrees"]
+
+
 def test_taps_of_speculators_are_layer_inputs(tmp_path: Path) -> None:
     draft = meaning(SPECULATORS[0], tmp_path, {"aux_hidden_state_layer_ids": [0, 1, 5]})
     assert draft.target_layers == (0, 1, 5)

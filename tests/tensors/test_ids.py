@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dspark_convert.tensors.ids import judge_ids
+from dspark_convert.tensors.ids import judge_ids, judge_marks
 
 VOCABULARY = 4096
 IDS = np.sort(np.random.default_rng(3).choice(VOCABULARY, 1000, replace=False))
@@ -64,3 +64,33 @@ def test_ids_that_could_be_offsets_too() -> None:
     assert (severity, rule) == ("warning", "d2t-absolute")
     assert message.startswith("d2t is read as offsets, but its entries are all different")
     assert told(np.array([0, 3, 4, 9]), vocab_size=100) == []  # of few it is chance
+
+
+def marked(offsets: np.ndarray, ids: np.ndarray) -> list[tuple[str, str, str]]:
+    marks = np.zeros(VOCABULARY, np.bool_)
+    marks[ids] = True
+    found = judge_marks("d2t", offsets.astype("<i8").tobytes(), "I64", marks.tobytes())
+    return [(finding.severity, finding.rule, finding.message) for finding in found]
+
+
+def test_tokens_that_are_marked() -> None:
+    assert marked(OFFSETS, IDS) == []
+    assert marked(np.random.default_rng(5).permutation(IDS) - np.arange(1000), IDS) == []
+
+
+def test_marks_tell_ids_from_offsets() -> None:
+    few = np.arange(0, 40, 2)
+    assert told(few)[0][:2] == ("warning", "d2t-absolute")  # good as both
+    assert marked(few, 3 * np.arange(20)) == []  # as offsets they lead to every third token
+    assert marked(few, few) == [
+        ("error", "d2t-absolute", "d2t holds no offsets but ids: they are the tokens that t2d marks.")
+    ]
+
+
+def test_marks_of_another_draft() -> None:
+    others = IDS.copy()
+    others[-2:] = [IDS[-1], 4095 if IDS[-1] != 4095 else 4094]
+    ((severity, rule, message),) = marked(OFFSETS, others)
+    assert (severity, rule) == ("warning", "d2t-disagrees")
+    assert "leads to 1 tokens that t2d does not mark, and t2d marks 1 that" in message
+    assert marked(OFFSETS, IDS[:0])[0][1] == "d2t-disagrees"
