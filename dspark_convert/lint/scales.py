@@ -14,6 +14,7 @@ from dspark_convert.lint.fixes import AGAIN, SHOWN_NAMES, VALIDATE
 from dspark_convert.lint.wanted import Wanted
 from dspark_convert.words import listed
 
+#: ends of their names
 SUFFIXES = (".scale", ".input_scale")
 
 #: the scales that llama.cpp multiplies with when it computes DeepSeek-V4 stages

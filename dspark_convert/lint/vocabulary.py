@@ -12,11 +12,9 @@ from dspark_convert.ggufio.types import KV, GGMLType, ValueType
 from dspark_convert.ggufio.values import LazyArray
 from dspark_convert.lint.fixes import AGAIN
 from dspark_convert.tokenizer import template
+from dspark_convert.tokenizer.from_gguf import NO_TOKENIZER
 from dspark_convert.tokenizer.pre import load_table
 from dspark_convert.tokenizer.special import ID_KEYS
-
-#: names of a tokenizer that is none
-NO_VOCABULARY = ("no_vocab", "none")
 
 #: byte-level BPEs, which llama.cpp refuses to load without merges, but for one pre-tokenizer (src/llama-vocab.cpp)
 BYTE_LEVEL, WITHOUT_MERGES = ("gpt2", "hybriddna", "whitespace"), "kimi-k2"
@@ -44,7 +42,7 @@ def _tokens(file: GGUFFile, draft: Draft, tokens: object) -> Iterator[Finding]:
     model = file.metadata.get("tokenizer.ggml.model")
     if not isinstance(model, str) or not isinstance(tokens, LazyArray) or not len(tokens):
         message = "the file holds no vocabulary, without which llama.cpp cannot know the mask token."
-        if model in NO_VOCABULARY:
+        if model in NO_TOKENIZER:
             message = f"the tokenizer is {model!r}, with which llama.cpp has no mask token and cannot make a block."
         yield error("vocabulary-missing", "tokenizer.ggml.tokens", message, FROM_TARGET)
         return

@@ -12,13 +12,14 @@ from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error
 from dspark_convert.ggufio.rotation import FREQUENCIES
 from dspark_convert.ggufio.types import GGMLType
+from dspark_convert.lint.scales import SUFFIXES
 
 if TYPE_CHECKING:
     from dspark_convert.ggufio.reader import GGUFFile
     from dspark_convert.plan import Plan
 
 #: type and names of numbers that rules look at; no other tensor's bytes are needed
-READ_TYPE, READ_NAMES = GGMLType.I64, (".scale", ".input_scale", FREQUENCIES)
+READ_TYPE, READ_NAMES = GGMLType.I64, (*SUFFIXES, FREQUENCIES)
 
 #: what is said of the planned file that its path alone decides, or that its maker has chosen
 NOT_ASKED = ("file-name", "early-layout", "legacy-layout")

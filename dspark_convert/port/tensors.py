@@ -17,6 +17,7 @@ from dspark_convert.ggufio.reader import GGUFFile, GGUFTensor
 from dspark_convert.ggufio.types import GGMLType, bits_per_number
 from dspark_convert.jobs import Source, TensorJob
 from dspark_convert.lint.fixes import SHOWN_NAMES
+from dspark_convert.lint.scales import SUFFIXES
 from dspark_convert.options import Options
 from dspark_convert.shared import EMBEDDINGS, HEAD, TABLES, can_compare, judge_shared
 from dspark_convert.source.safetensors_header import TensorRef, read_bytes
@@ -34,9 +35,6 @@ from dspark_convert.target import Target
 from dspark_convert.tensors.casts import SOURCE_DTYPES
 from dspark_convert.tensors.dequantise import READABLE
 from dspark_convert.words import listed
-
-#: numbers beside a matrix, which llama.cpp wants as they are, by the end of their name
-SCALE_NAMES = (".scale", ".input_scale")
 
 MARKOV_HEAD = ("markov_w1.weight", "markov_w2.weight")
 
@@ -83,7 +81,7 @@ def role_of(name: str) -> Role:
     for pattern, role in _roles():
         if pattern.fullmatch(name):
             return role
-    return "fixed" if name.endswith(SCALE_NAMES) else "matrix"
+    return "fixed" if name.endswith(SUFFIXES) else "matrix"
 
 
 @cache
@@ -115,7 +113,7 @@ def fold_scales(types: Types, held: Sequence[Held]) -> list[Held]:
 
 def scales_of(name: str) -> tuple[str, ...]:
     """The names that the scales beside a matrix have."""
-    return tuple(f"{name.removesuffix('.weight')}{suffix}" for suffix in SCALE_NAMES)
+    return tuple(f"{name.removesuffix('.weight')}{suffix}" for suffix in SUFFIXES)
 
 
 def make_port_jobs(types: Types, held: Sequence[Held], draft: Draft) -> tuple[list[TensorJob], list[Finding]]:

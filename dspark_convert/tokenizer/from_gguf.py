@@ -16,7 +16,7 @@ _TOKENS = "tokenizer.ggml.tokens"
 _MASK = "tokenizer.ggml.mask_token_id"
 
 #: what llama.cpp calls a file without a tokenizer
-_NO_TOKENIZER = ("none", "no_vocab")
+NO_TOKENIZER = ("none", "no_vocab")
 
 
 def from_gguf(path: Path, *, chat_template: bool = True) -> TokenizerKVs:
@@ -44,7 +44,7 @@ def _require_tokenizer(by_key: dict[str, KV], path: Path) -> None:
     tokens = by_key.get(_TOKENS)
     if model is None:
         lack = f"{_MODEL} is missing"
-    elif model.value in _NO_TOKENIZER:
+    elif model.value in NO_TOKENIZER:
         lack = f"{_MODEL} is {model.value!r}"
     elif tokens is None or tokens.item_type is not ValueType.STRING:
         lack = f"{_TOKENS} is no list of strings"
