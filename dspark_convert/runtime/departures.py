@@ -75,9 +75,10 @@ def departures(facts: Facts, causal_in_file: bool) -> Iterator[Departure]:
     if facts.dflash2 is None and (facts.logit_cap is not None or facts.logit_scale != 1):
         what = [f"multiplies the logits by {facts.logit_scale:.4g}"] if facts.logit_scale != 1 else []
         what += [f"holds them within {facts.logit_cap:.4g}"] if facts.logit_cap is not None else []
+        weight = "before it adds the Markov bias" if facts.markov_rank else "which leaves their order as it is"
         told = (
-            f"the draft's definition {' and '.join(what)} before it adds the Markov bias, llama.cpp does not, and"
-            " neither does the comparison"
+            f"the draft's definition {' and '.join(what)}{' ' if facts.markov_rank else ', '}{weight}; llama.cpp does"
+            " not, and neither does the comparison"
         )
         yield Departure(told, {"plain_logits": False})
 

@@ -74,6 +74,24 @@ def test_yarn_s_ramp_is_llama_cpp_s(odd: dict[str, Any], tmp_path: Path) -> None
     assert np.abs(angles - computed.block(*run).logits).max() > 1e-2
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("zlab_dflash", "multiplies the logits by 0.5, which leaves their order as it is; llama.cpp does not"),
+        ("specforge", "multiplies the logits by 0.5 before it adds the Markov bias; llama.cpp does not"),
+    ],
+)
+def test_a_scale_matters_where_something_is_added(name: str, said: str, tmp_path: Path) -> None:
+    make(name, tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["dflash_config"]["output_multiplier"] = 0.5
+    path.write_text(json.dumps(config), encoding="utf-8")
+    facts = Reference.load(tmp_path, embed=np.ones((512, 128)), head=np.eye(512, 128)).facts
+    (departure,) = departures(facts, False)
+    assert said in departure.told
+
+
 def test_within_the_window_both_are_the_same(checkpoint: Path) -> None:
     """The last slot of a block at 3 stands at 7, and sees position 0."""
     assert note(checkpoint, 1, 3).endswith("no block here reaches beyond the window, where both are the same")
