@@ -23,6 +23,8 @@ def harmless() -> Iterator[Mutant]:
     yield Mutant("confidence flag missing", without("dflash.has_confidence_head"))
     yield Mutant("all dimensions rotated", add(rope__dimension_count=(Type.UINT32, 32)))
     yield Mutant("no RoPE scaling", add(rope__scaling__type=(Type.STRING, "none")))
+    # in a text all axes of a position are one number
+    yield Mutant("M-RoPE sections", add(rope__dimension_sections=(Type.ARRAY, [16, 0, 0, 0], Type.INT32)))
     yield Mutant("no window", add(attention__sliding_window=(Type.UINT32, 0)))
     yield Mutant("not causal", add(attention__causal=(Type.BOOL, False)))
     yield Mutant("SiLU", add(hidden_activation=(Type.STRING, "silu")))

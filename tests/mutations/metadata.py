@@ -173,7 +173,6 @@ def added_keys() -> Iterator[Mutant]:
     }
     yield Mutant("yarn RoPE scaling", add(**yarn))
     yield Mutant("RoPE scale_linear of old", add(rope__scale_linear=(f32, 4.0)))
-    yield Mutant("M-RoPE sections", add(rope__dimension_sections=(Type.ARRAY, [16, 0, 0, 0], Type.INT32)))
     yield Mutant("M-RoPE sections of three axes", add(rope__dimension_sections=(Type.ARRAY, [4, 6, 6, 0], Type.INT32)))
     yield Mutant("window 4", add(attention__sliding_window=(u32, 4), attention__sliding_window_pattern=pattern))
     yield Mutant(
