@@ -30,7 +30,6 @@ NAMES = (
     "speculators_dspark_bonus",
     "zlab_dflash_flat",
 )
-ABSENT = object()
 VALUES: tuple[Any, ...] = (ABSENT, 0, -1, 10**12, 0.5, float("nan"), "x", [], ["x"], {}, True)
 KeyPath = tuple[str, ...]
 
