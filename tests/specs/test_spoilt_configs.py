@@ -16,6 +16,7 @@ from dspark_convert.plan import Plan, plan_for_checkpoint
 from dspark_convert.source.checkpoint import Checkpoint, open_checkpoint
 from dspark_convert.specs.match import match_spec
 from fixtures import families
+from tests.checkpoints import ABSENT
 
 #: one of each layout of keys
 NAMES = (
