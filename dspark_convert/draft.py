@@ -92,6 +92,7 @@ class Draft:
     ``attention_scale``: of the scores, None is 1/sqrt(head_dim); ``value_scale``: of the attention's output;
     ``embedding_scale``: of the block's embeddings; ``logit_scale``, then ``logit_softcap``: of the logits.
     ``shared_kv``: values are the keys before norm and rotation, normed without a weight.
+    ``has_mask_row``: its embeddings are the target's but for the mask token's row, which is the draft's own.
     ``origin`` says per field where its value came from ("config.json: dflash_config.block_size").
     """
 
@@ -130,6 +131,7 @@ class Draft:
     has_token_embd: bool = False
     has_output: bool = False
     has_sinks: bool = False
+    has_mask_row: bool = False
     deepseek4: DeepSeek4 | None = None
     origin: dict[str, str] = field(default_factory=dict, compare=False)
 

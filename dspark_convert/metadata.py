@@ -173,6 +173,8 @@ def meaning(draft: Draft, source: Provenance, target: Target | None) -> list[KV]
     ]
     if draft.causal_pattern:
         kvs.append(array("dspark.causal_pattern", ValueType.BOOL, list(draft.causal_pattern)))
+    if draft.has_mask_row:
+        kvs.append(boolean("dspark.mask_row", True))
     scaling = draft.rope.scaling or {}
     if scaling.get("type") == "proportional":
         kvs.append(u32("dspark.rope_rotated", scaling["rotated"]))

@@ -104,6 +104,7 @@ def _plan(spec: Spec, checkpoint: Checkpoint, target: Target | None, options: Op
     tokenizer: tuple[KV, ...] = ()
     if draft is not None:
         draft = _with_shared(draft, {place.gguf for place in written} | tables.keys())
+        draft = replace(draft, has_mask_row=checkpoint.mask_embedding is not None)
         findings += judge_draft(draft, checkpoint.config) + _pair(draft, target, values.known)
         findings += judge_dialect(options.dialect, draft, included=options.shared_tensors == "include")
     if target is not None and "vocab_size" in values.known:

@@ -114,6 +114,7 @@ def mimo() -> DraftFile:
         file.tensors[f"blk.{layer}.attn_sinks.weight"] = ("F32", (HEADS,))
     file.tensors["token_embd.weight"] = ("F32", (HIDDEN, VOCAB))
     file.tensors["output.weight"] = ("F32", (HIDDEN, VOCAB))
+    file.kv["dspark.mask_row"] = (BOOL, True, None)
     return file
 
 

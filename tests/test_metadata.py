@@ -91,8 +91,13 @@ def test_what_is_written_is_read_back(tmp_path: Path, family: str) -> None:
     assert read(file.write(tmp_path / "y.gguf")) == draft
 
 
-@pytest.mark.parametrize(("family", "own"), [("gemma4", ("rope_rotated", ROTATED)), ("speculators-dflash", None)])
-def test_our_keys_say_what_no_key_of_llama_cpp_does(tmp_path: Path, family: str, own: tuple[str, int] | None) -> None:
+@pytest.mark.parametrize(
+    ("family", "own"),
+    [("gemma4", ("rope_rotated", ROTATED)), ("mimo", ("mask_row", True)), ("speculators-dflash", None)],
+)
+def test_our_keys_say_what_no_key_of_llama_cpp_does(
+    tmp_path: Path, family: str, own: tuple[str, int | bool] | None
+) -> None:
     draft = read(FAMILIES[family]().write(tmp_path / "x.gguf"))
     found = {kv.key: kv.value for kv in metadata.meaning(draft, Provenance("x"), None)}
     key, value = own or ("causal_pattern", [True, False])

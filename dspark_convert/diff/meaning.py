@@ -29,6 +29,7 @@ TITLES = {
     "has_token_embd": "embeddings of its own",
     "has_output": "head of its own",
     "has_sinks": "attention sinks",
+    "has_mask_row": "mask token's row of its own",
     "causal_pattern": "causal layers",
     "sliding_window_pattern": "windowed layers",
     "hidden_act": "activation",

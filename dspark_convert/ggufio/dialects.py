@@ -136,12 +136,14 @@ def _read(keys: Keys, layout: Layout) -> Draft | None:
         has_token_embd=file.tensor("token_embd.weight") is not None,
         has_output=file.tensor("output.weight") is not None,
         has_sinks=any(SINKS.fullmatch(tensor.name) for tensor in file.tensors),
+        has_mask_row=keys.full("dspark.mask_row", ValueType.BOOL) or False,
         deepseek4=stages,
         **layers,
     )
     draft = draft if draft.backbone else replace(draft, backbone=layers_like(draft))
     _compare_meaning(keys, draft)
     _compare_backbone(keys, draft, v4)
+    _compare_mask_row(keys, draft)
     return draft
 
 
@@ -228,6 +230,13 @@ def _compare_backbone(keys: Keys, draft: Draft, v4: bool) -> None:
         built = "a DeepSeek-V4 draft (hyper_connection.count)" if v4 else "a draft without hyper-connections"
         message = f"the file says {shown(draft.backbone)} here, but what llama.cpp reads makes {built}."
         keys.findings.append(error("meaning-disagrees", "dspark.backbone", message, "convert the draft again"))
+
+
+def _compare_mask_row(keys: Keys, draft: Draft) -> None:
+    """A row of its own stands in the draft's embeddings, or nowhere."""
+    if draft.has_mask_row and not draft.has_token_embd:
+        message = "the file says that its embeddings have a row of the draft's own for the mask token, but holds none."
+        keys.findings.append(error("meaning-disagrees", "dspark.mask_row", message, "convert the draft again"))
 
 
 def _plain(value: Any) -> Any:

@@ -121,7 +121,8 @@ def _shared(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
         yield tell("token-embd-alone", "token_embd.weight", message, "convert with --shared-tensors omit")
     elif draft.has_token_embd:
         message = "the draft has embeddings and head of its own, which llama.cpp before b10952 refuses."
-        fix = "if they are the target's, convert with --shared-tensors omit"
+        borrow = "if they are the target's, convert with --shared-tensors omit"
+        fix = "" if draft.has_mask_row else borrow
         yield info("own-tables", "token_embd.weight", message, fix)
     if file.tensor("d2t") is not None and not draft.has_output:
         message = f"the reduced vocabulary of {draft.draft_vocab_size} tokens has no head of its own (output.weight)."

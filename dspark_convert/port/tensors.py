@@ -202,16 +202,18 @@ def choose_shared(
 ) -> tuple[list[Held], list[Finding]]:
     """The tensors without those that the new file borrows from the target, and what is to be told of them.
 
-    The head of a reduced vocabulary is the draft's own.
+    The head of a reduced vocabulary is the draft's own, and so is a mask token's row, with which the tables stay
+    whatever ``options`` say, as they are written then.
     """
     reduced = any(each.name == "d2t" for each in held)
     shared = [each for each in held if each.name == EMBEDDINGS or (each.name == HEAD and not reduced)]
-    include = options.shared_tensors == "include"
-    findings: list[Finding] = []
+    own_row = draft.has_mask_row and any(each.name == EMBEDDINGS for each in shared)
+    include = own_row or options.shared_tensors == "include"
+    findings = [] if options.shared_tensors == "include" or not own_row else [_tell_kept(shared, draft)]
     compared = 0
     for each in shared if target is not None else ():
         assert target is not None  # noqa: S101 - for the type checker
-        mask = None if each.name == HEAD else draft.mask_token_id
+        mask = None if each.name == HEAD or own_row else draft.mask_token_id
         told = judge_shared(each.source.values, target, head=each.name == HEAD, mask_token_id=mask, included=include)
         findings += told
         compared += can_compare(each.source.values, target, head=each.name == HEAD)
@@ -234,3 +236,13 @@ def choose_shared(
             findings.append(warning("shared-omitted", names, f"{message[:-1]}, though not known to be its.", fix))
     gone = {name for each in shared for name in (each.name, *scales_of(each.name))}
     return [each for each in held if each.name not in gone], findings
+
+
+def _tell_kept(shared: Sequence[Held], draft: Draft) -> Finding:
+    names = " and ".join(each.name for each in shared)
+    size = sum(each.source.values.nbytes for each in shared)
+    message = (
+        f"{names} ({size / 1e6:,.1f} MB) are written, for row {draft.mask_token_id} of the embeddings, the mask "
+        "token's, is the draft's own: the target's was never trained."
+    )
+    return info("mask-embedding-written", EMBEDDINGS, message)

@@ -51,6 +51,7 @@ MEANINGS: dict[str, dict[str, Any]] = {
         "has_sinks": True,
         "value_scale": pytest.approx(0.612),
         "rope": Rope("neox", HEAD_DIM // 2, 1e6),
+        "has_mask_row": True,
         "has_token_embd": True,
         "has_output": True,
     },
@@ -98,6 +99,15 @@ def fields(draft: Draft) -> dict[str, Any]:
 def test_a_file_means_what_its_family_is(tmp_path: Path, family: str) -> None:
     plain = fields(meaning(DraftFile(), tmp_path / "plain.gguf"))
     assert fields(meaning(FAMILIES[family](), tmp_path / "x.gguf")) == plain | MEANINGS[family]
+
+
+def test_a_mask_row_stands_in_the_embeddings(tmp_path: Path) -> None:
+    file = FAMILIES["mimo"]()
+    for name in ("token_embd.weight", "output.weight"):
+        del file.tensors[name]
+    with open_gguf(file.write(tmp_path / "x.gguf")) as gguf:
+        found = [(each.rule, each.where) for each in read_draft(gguf).findings if each.severity == "error"]
+    assert found == [("meaning-disagrees", "dspark.mask_row")]
 
 
 def test_gemma4_is_known_without_our_keys(tmp_path: Path) -> None:

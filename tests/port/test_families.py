@@ -76,10 +76,23 @@ def test_a_scale_is_multiplied_into_what_is_no_longer_nvfp4(root: Path, run: Run
 @pytest.mark.parametrize("family", ["gemma4", "dflash2", "mimo"])
 def test_what_is_no_matrix_is_moved(root: Path, run: Run, family: str, args: tuple[str, ...]) -> None:
     """Frequencies that the converter computed, coefficients in three axes, tables with a row of the draft's own."""
-    tables = ("--shared-tensors", "include") if family == "mimo" else ()
     direct = run(family, root / family / "draft", "direct.gguf", *args)
-    ported = run(family, run(family, root / family / "draft", "auto.gguf"), "ported.gguf", *tables, *args)
+    ported = run(family, run(family, root / family / "draft", "auto.gguf"), "ported.gguf", *args)
     assert ported.read_bytes() == direct.read_bytes()
+
+
+@pytest.mark.parametrize("args", [(), ("--shared-tensors", "omit"), ("--shared-tensors", "include")])
+@pytest.mark.parametrize("donor", [True, False])
+def test_tables_with_a_mask_row_of_the_draft_s_own_stay(
+    root: Path, run: Run, convert: Convert, donor: bool, args: tuple[str, ...]
+) -> None:
+    direct = run("mimo", root / "mimo" / "draft", "direct.gguf")
+    target = ("--target-gguf", root / "mimo" / "target.gguf") if donor else ()
+    ended = convert(direct, *target, "-o", "ported.gguf", "--json", *args)
+    assert (ended.code, ended.findings("warning")) == (0, []), ended.told
+    assert read(Path("ported.gguf")) == read(direct)
+    told = [where for rule, where in ended.findings("info") if rule == "mask-embedding-written"]
+    assert told == ([] if "include" in args else ["token_embd.weight"])
 
 
 def test_ids_are_moved(root: Path, run: Run) -> None:

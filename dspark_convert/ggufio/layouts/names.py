@@ -14,7 +14,7 @@ MAINLINE = "dflash."
 #: our own keys (``dspark_convert.metadata``), which mean the same in every layout
 OWN = re.compile(
     r"dspark\.(backbone|block_size|target_layers|mask_token_id|sample_from_anchor|markov_rank|markov_head_type"
-    r"|has_confidence_head|rope_style|rope_rotated|causal_pattern|source|revision|converter_version|target\..+)"
+    r"|has_confidence_head|rope_style|rope_rotated|causal_pattern|mask_row|source|revision|converter_version|target\..+)"
 )
 
 #: of a pattern: the number of a layer, that of the last one, any rest
