@@ -26,8 +26,8 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
     reasons why no llama.cpp runs this family: it is read and shown, converting it is refused.
 ``[recognise]``
     ``architectures``: class names; ``tensors``: one name that fits one of these patterns must be
-    there (without the optional ``model.`` prefix); ``unless_tensors``: patterns that make it
-    another family; ``keys``, ``unless_keys``: the same of paths in config.json; ``within``: patterns
+    there (without the optional ``model.`` prefix), or one of ``or_keys``, paths in config.json;
+    ``unless_tensors``: patterns that make it another family; ``keys``, ``unless_keys``: the same of paths in config.json; ``within``: patterns
     of the draft's tensors in a checkpoint that holds the target too. All others are the target's
     then: not read, and their files not needed.
 ``[rename]``

@@ -70,6 +70,8 @@ def _anchor(base: Spec) -> str:
 
 def _recognised(spec: Spec) -> str:
     text = f"Recognised by the class {_list(spec.architectures)} with one of {_list(spec.required_tensors)}"
+    if spec.instead_keys:
+        text += f" or one of the config keys {_list(spec.instead_keys)}"
     if spec.keys:
         text += f" and one of the config keys {_list(spec.keys)}"
     unless = [f"it holds {_list(spec.foreign_tensors)}"] if spec.foreign_tensors else []

@@ -29,7 +29,7 @@ from dspark_convert.reference.spellings import (
     taps,
 )
 from dspark_convert.reference.views import MUSE, View, read_views
-from dspark_convert.reference.weights import Shape, columns, read_shapes
+from dspark_convert.reference.weights import SINKS, Shape, columns, read_shapes
 
 DFLASH = "DFlashDraftModel"
 
@@ -46,6 +46,7 @@ CLASSES = (
     MUSE,
 )
 
+MIMO_KEYS = ("dflash_config.attention_value_scale", "dflash_config.backbone_rotary_base")
 VALUE_SCALE = ("dflash_config.attention_value_scale", "attention_value_scale")
 
 
@@ -129,7 +130,7 @@ def read_facts(directory: Path) -> Facts:
     confidence = confidence_columns(config, shapes)
     n_layer, head = config.integer("num_hidden_layers"), head_dim(config, shapes)
     block_size = config.integer("block_size", "dflash_config.block_size")
-    views, rotation = read_views(config, n_layer), read_rotation(config, head)
+    views, rotation = read_views(config, n_layer), read_rotation(config, head, in_part=turns_in_part(config, shapes))
     facts = Facts(
         block_size=block_size,
         sample_from_anchor=sample_from_anchor(config, rank),
@@ -162,6 +163,15 @@ def read_facts(directory: Path) -> Facts:
     facts = replace(facts, dflash2=dflash2, embedding_scale=scale or 1.0, logit_scale=multiplier or 1.0, logit_cap=cap)
     check(config, facts, confidence)
     return facts
+
+
+def turns_in_part(config: Config, shapes: dict[str, Shape]) -> bool:
+    """Whether ``partial_rotary_factor`` speaks of the draft's own layers, as in MiMo's, which are told by their sinks
+    or by keys that no other draft has. All others inherit it with their target's config.
+    """
+    if config.architecture() != DFLASH or is_speculators(config) or MARKOV_W1 in shapes:
+        return False
+    return config.get(*MIMO_KEYS) is not None or any(name.endswith(f".{SINKS}") for name in shapes)
 
 
 def read_scale(config: Config, key: str) -> float | None:

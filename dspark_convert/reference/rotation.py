@@ -16,6 +16,9 @@ from dspark_convert.reference.config import Config
 #: YaRN's two numbers of turns, where a config leaves them out
 BETA_FAST, BETA_SLOW = 32.0, 1.0
 
+#: where a config says which share of a head turns
+SHARE = tuple(f"{rope}partial_rotary_factor" for rope in ("", "rope_parameters.", "rope_scaling."))
+
 #: the least width of YaRN's ramp
 NARROW = 0.001
 
@@ -109,11 +112,11 @@ def turn(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
 
-def read_rotation(config: Config, head_dim: int) -> Rotation:
+def read_rotation(config: Config, head_dim: int, *, in_part: bool = False) -> Rotation:
     """The base in any of its spellings, the scaling, the order of the pairs, and how much of a head turns.
 
     transformers 5 writes ``rope_parameters`` (flat, or one object per kind of layer), 4 wrote ``rope_theta``
-    beside ``rope_scaling``. The mrope sections are left alone: for text they change nothing.
+    beside ``rope_scaling``. ``in_part``: the config's share of a head is obeyed. The mrope sections are left alone: for text they change nothing.
     """
     theta = config.positive("rope_parameters.rope_theta", "rope_parameters.full_attention.rope_theta", "rope_theta")
     neox = [config.flag("rope_is_neox_style"), config.flag("is_neox_style")]
@@ -122,20 +125,16 @@ def read_rotation(config: Config, head_dim: int) -> Rotation:
     if neighbours and (True in neox or interleaved is False):
         raise config.wrong("rope_is_neox_style", "the opposite of rope_interleaved", config.get("rope_is_neox_style"))
     divisor, yarn = read_scaling(config)
-    return Rotation(theta, turning(config, head_dim), neighbours, divisor, yarn)
+    turning = turning_share(config, head_dim) if in_part else head_dim
+    return Rotation(theta, turning, neighbours, divisor, yarn)
 
 
-def turning(config: Config, head_dim: int) -> int:
-    """How many numbers of a head turn.
-
-    ``partial_rotary_factor`` is obeyed by MiMo's drafts, which are told by keys that no other draft has. All others
-    turn with Qwen3's rotary embedding, which does not read it: they inherit it with their target's config.
-    """
-    if config.get("dflash_config.backbone_rotary_base", "dflash_config.attention_value_scale") is None:
-        return head_dim
-    share = 1.0 if config.get("partial_rotary_factor") is None else config.positive("partial_rotary_factor")
+def turning_share(config: Config, head_dim: int) -> int:
+    """How many numbers of a head turn, where the config says it; Qwen3's rotary embedding reads no such key."""
+    key = next((key for key in SHARE if config.get(key) is not None), None)
+    share = 1.0 if key is None else config.positive(key)
     if share > 1:
-        raise config.wrong("partial_rotary_factor", "at most 1", share)
+        raise config.wrong(key or SHARE[0], "at most 1", share)
     return int(share * head_dim)
 
 

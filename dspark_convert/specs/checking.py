@@ -68,7 +68,7 @@ FORMAT: dict[str, tuple[Keys, Keys]] = {
     ),
     "recognise": (
         {"architectures": "strings", "tensors": "strings"},
-        dict.fromkeys(("unless_tensors", "keys", "unless_keys", "within"), "strings"),
+        dict.fromkeys(("unless_tensors", "or_keys", "keys", "unless_keys", "within"), "strings"),
     ),
     "fields": (
         {"from": "strings", "type": _TYPES},

@@ -121,6 +121,7 @@ class Spec:
     architectures: tuple[str, ...]
     required_tensors: tuple[str, ...]
     foreign_tensors: tuple[str, ...]
+    instead_keys: tuple[str, ...]
     keys: tuple[str, ...]
     foreign_keys: tuple[str, ...]
     within: tuple[str, ...]
@@ -169,6 +170,7 @@ def parse_spec(table: dict[str, Any], file: str) -> Spec:
         architectures=tuple(recognise["architectures"]),
         required_tensors=tuple(recognise["tensors"]),
         foreign_tensors=tuple(recognise.get("unless_tensors", [])),
+        instead_keys=tuple(recognise.get("or_keys", [])),
         keys=tuple(recognise.get("keys", [])),
         foreign_keys=tuple(recognise.get("unless_keys", [])),
         within=tuple(recognise.get("within", [])),

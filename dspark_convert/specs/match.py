@@ -92,7 +92,8 @@ def fitting(config: Mapping[str, Any], tensors: Collection[str]) -> list[Spec]:
 def _against(spec: Spec, config: Mapping[str, Any], tensors: Collection[str]) -> str:
     """What speaks against this spec; empty if nothing does."""
     names = {spec.flat_name(name) for name in tensors}
-    if not any(matching(names, pattern) for pattern in spec.required_tensors):
+    instead = any(lookup(config, key) is not None for key in spec.instead_keys)
+    if not instead and not any(matching(names, pattern) for pattern in spec.required_tensors):
         none = f"none of {', '.join(spec.required_tensors)} is"
         if not spec.rename:
             return f"{none} there"

@@ -146,8 +146,6 @@ def test_spellings(tmp_path: Path, config: dict[str, Any], name: str, expected: 
         ({"rope_parameters": {"rope_theta": 1e4, "rope_type": "llama3"}}, "RoPE scaling .rope_parameters of type"),
         ({"rope_scaling": {"factor": 2.0}}, "RoPE scaling"),
         ({"rope_is_neox_style": False, "rope_interleaved": False}, "the opposite of rope_interleaved"),
-        ({"partial_rotary_factor": 2, "dflash_config": {"backbone_rotary_base": 1}}, "partial_rotary_factor has to be"),
-        ({"partial_rotary_factor": 0.5, "dflash_config": {"backbone_rotary_base": 1}}, "of which 1 turn"),
         ({"rope_parameters": None}, "rope_theta has to be a positive number, found nothing"),
         ({"rms_norm_eps": 10**400}, "rms_norm_eps has to be a positive number"),
         ({"rms_norm_eps": 0}, "rms_norm_eps has to be a positive number, found 0"),

@@ -47,7 +47,7 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {
             "deviation",
         },
     ),
-    "recognise": ({"architectures", "tensors"}, {"unless_tensors", "keys", "unless_keys", "within"}),
+    "recognise": ({"architectures", "tensors"}, {"unless_tensors", "or_keys", "keys", "unless_keys", "within"}),
     "fields": ({"from", "type"}, {"min", "max", "choices", "formula", "optional", "check", "reason"}),
     "require": ({"key", "allow", "reason"}, set()),
     "config": ({"inert"}, {"nested"}),
