@@ -27,9 +27,9 @@ A spec is a table to hold beside a checkpoint. Its parts, in order:
 ``[recognise]``
     ``architectures``: class names; ``tensors``: one name that fits one of these patterns must be
     there (without the optional ``model.`` prefix), or one of ``or_keys``, paths in config.json;
-    ``unless_tensors``: patterns that make it another family; ``keys``, ``unless_keys``: the same of paths in config.json; ``within``: patterns
-    of the draft's tensors in a checkpoint that holds the target too. All others are the target's
-    then: not read, and their files not needed.
+    ``unless_tensors``: patterns that make it another family; ``keys``, ``unless_keys``: the same of
+    paths in config.json; ``within``: patterns of the draft's tensors in a checkpoint that holds the
+    target too. All others are the target's then: not read, and their files not needed.
 ``[rename]``
     the start of a tensor's name and what the rest of the spec calls it.
 ``[fields.NAME]``

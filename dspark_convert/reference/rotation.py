@@ -116,7 +116,8 @@ def read_rotation(config: Config, head_dim: int, *, in_part: bool = False) -> Ro
     """The base in any of its spellings, the scaling, the order of the pairs, and how much of a head turns.
 
     transformers 5 writes ``rope_parameters`` (flat, or one object per kind of layer), 4 wrote ``rope_theta``
-    beside ``rope_scaling``. ``in_part``: the config's share of a head is obeyed. The mrope sections are left alone: for text they change nothing.
+    beside ``rope_scaling``. ``in_part``: the config's share of a head is obeyed. The mrope sections
+    are left alone: for text they change nothing.
     """
     theta = config.positive("rope_parameters.rope_theta", "rope_parameters.full_attention.rope_theta", "rope_theta")
     neox = [config.flag("rope_is_neox_style"), config.flag("is_neox_style")]
