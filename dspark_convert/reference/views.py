@@ -55,8 +55,8 @@ def read_views(config: Config, n_layer: int) -> tuple[View, ...]:
         raise config.wrong("layer_types", f"{FULL} or {SLIDING} for each of {n_layer} layers", kinds)
     sliding = [kind == SLIDING for kind in kinds[:n_layer]]
     everywhere = config.flag("dflash_config.use_swa") is True
-    if any(sliding) and not everywhere and config.flag("use_sliding_window") is False:
-        raise config.wrong("use_sliding_window", f"true if layer_types names {SLIDING}", False)
+    if config.flag("use_sliding_window") is False and not everywhere:  # transformers then sets no window
+        sliding = [False] * n_layer
     window = None
     if any(sliding) or everywhere:
         own = "dflash_config.swa_window_size"

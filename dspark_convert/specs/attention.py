@@ -36,8 +36,10 @@ def _sliding(v: Mapping[str, Any]) -> tuple[bool, ...]:
 
 
 def judge(v: Mapping[str, Any]) -> list[Finding]:
-    """Windows that nothing says the length of, and a length that no layer has."""
-    listed = WINDOWED in v.get("layer_types", ()) and v.get("use_sliding_window") is not False
+    """Windows that nothing says the length of, a length that no layer has, and windows that are switched off."""
+    listed = WINDOWED in v.get("layer_types", ())
+    if listed and v.get("use_sliding_window") is False and not v.get("use_swa"):
+        return [_switched_off()]
     if "sliding_window" in v:
         return _unused(v)
     if not (listed or v.get("use_sliding_window") or v.get("use_swa")):
@@ -54,6 +56,14 @@ def _unused(v: Mapping[str, Any]) -> list[Finding]:
         f"{v['n_layer']} layers has one: {_why_none(v)}."
     )
     return [warning("window-without-layers", "sliding_window", message, "check the config against its training run")]
+
+
+def _switched_off() -> Finding:
+    message = (
+        "layer_types names windowed layers, but use_sliding_window is false: no layer gets a window, as in "
+        "transformers."
+    )
+    return warning("window-without-layers", "use_sliding_window", message, "check the config against its training run")
 
 
 def _why_none(v: Mapping[str, Any]) -> str:

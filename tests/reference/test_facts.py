@@ -128,10 +128,6 @@ def test_spellings(tmp_path: Path, config: dict[str, Any], name: str, expected: 
         ({"use_sliding_window": True}, "layer_types has to be there if use_sliding_window is true, found nothing"),
         ({"dflash_config": {"use_swa": True}}, "sliding_window has to be a whole number of at least 1, found nothing"),
         ({"layer_types": ["sliding_attention"], "sliding_window": 0}, "sliding_window has to be a whole number"),
-        (
-            {"layer_types": ["sliding_attention"], "use_sliding_window": False, "sliding_window": 9},
-            "use_sliding_window",
-        ),
         ({"layer_types": ["linear_attention"]}, "layer_types has to be full_attention or sliding_attention for each"),
         ({"layer_types": []}, "for each of 1 layers"),
         ({"layer_types": 3}, "layer_types"),

@@ -91,7 +91,7 @@ def test_a_window_needs_a_length(more: dict[str, Any]) -> None:
     assert attention.judge(values(**more, sliding_window=4)) == []
 
 
-@pytest.mark.parametrize("more", [{}, {"layer_types": [WINDOWED] * 3, "use_sliding_window": False}])
+@pytest.mark.parametrize("more", [{}, {"layer_types": [FULL] * 3, "use_sliding_window": False}])
 def test_without_windows_no_length_is_needed(more: dict[str, Any]) -> None:
     assert attention.judge(values(**more)) == []
 
@@ -108,6 +108,12 @@ def test_a_window_that_no_layer_has_is_told(more: dict[str, Any], why: str) -> N
     (found,) = attention.judge(values(sliding_window=4, **more))
     assert (found.rule, found.severity) == ("window-without-layers", "warning")
     assert why in found.message
+
+
+@pytest.mark.parametrize("more", [{}, {"sliding_window": 4}])
+def test_windows_that_are_switched_off_are_told(more: dict[str, Any]) -> None:
+    (found,) = attention.judge(values(layer_types=[FULL, FULL, WINDOWED], use_sliding_window=False, **more))
+    assert (found.rule, found.severity, found.where) == ("window-without-layers", "warning", "use_sliding_window")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 from dspark_convert.plan import plan_for_directory
+from dspark_convert.reference.facts import read_facts
 from fixtures.families import make
 from tests.checkpoints import ABSENT, Pair, Tensor
 from tests.conftest import Convert
@@ -60,8 +61,7 @@ def scaled(kind: str, factor: float, **more: Any) -> dict[str, Any]:
             {"layer_types": [WINDOWED] * 3, "sliding_window": 12, "use_sliding_window": True, "is_causal": False},
             windows(12, True, True, True),
         ),
-        # as transformers' Qwen3: the flag is above the list, and without a list the later layers are windowed
-        ({"layer_types": [WINDOWED] * 3, "sliding_window": 12, "use_sliding_window": False}, {}),
+        # as transformers' Qwen3: without a list the later layers are windowed
         (
             {"layer_types": ABSENT, "max_window_layers": 0, "sliding_window": 9, "use_sliding_window": True},
             windows(9, True, True, True) | CAUSAL,
@@ -166,6 +166,13 @@ def test_a_window_for_layers_from_the_28th_on_is_that_of_none(pair: Pair, conver
     plain, _ = planned(pair, convert)
     pair.config({"layer_types": ABSENT, "sliding_window": 9, "use_sliding_window": True})
     assert planned(pair, convert) == (plain, [("window-without-layers", "sliding_window")])
+
+
+def test_windows_that_are_switched_off_are_none_as_in_transformers(pair: Pair, convert: Convert) -> None:
+    plain, _ = planned(pair, convert)
+    pair.config({"layer_types": [WINDOWED] * 3, "sliding_window": 12, "use_sliding_window": False})
+    assert planned(pair, convert) == (plain, [("window-without-layers", "use_sliding_window")])
+    assert not any(view.window or view.causal for view in read_facts(pair.draft).views)
 
 
 def test_layers_that_differ_in_causality_are_told(pair: Pair, convert: Convert) -> None:
