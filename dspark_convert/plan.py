@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_convert import metadata
+from dspark_convert.block_limit import judge_block
 from dspark_convert.draft import Draft
 from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.findings import Finding, error, info, warning
@@ -126,6 +127,7 @@ def _plan(spec: Spec, checkpoint: Checkpoint, target: Target | None, options: Op
     main = main_type(made)
     kvs = metadata.metadata(draft, checkpoint.provenance, target, main, tokenizer)
     findings += judge_types(types, made)
+    findings += judge_block(draft, {job.name for job in jobs})
     plan = Plan(options.dialect, draft, label(types, made), kvs, tuple(jobs), tuple(findings))
     return in_words_of(options.dialect, plan)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from dspark_convert.block_limit import judge_block
 from dspark_convert.draft import Draft
 from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.reader import GGUFFile
@@ -25,7 +26,7 @@ MAX_HEADS = 4096
 
 
 def check_meaning(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
-    yield from _block(draft)
+    yield from _block(file, draft)
     yield from _taps(draft)
     yield from _heads(file, draft)
     yield from _numbers(draft)
@@ -40,11 +41,13 @@ def check_meaning(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     yield from _flags(file, draft)
 
 
-def _block(draft: Draft) -> Iterator[Finding]:
+def _block(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     smallest = 1 if draft.sample_from_anchor else 2
     if not smallest <= draft.block_size <= MAX_BLOCK_SIZE:
         message = f"the block size is {draft.block_size}; {smallest} to {MAX_BLOCK_SIZE} make sense."
         yield error("block-size", "block_size", message, CORRECT)
+    else:
+        yield from judge_block(draft, {tensor.name for tensor in file.tensors})
 
 
 def _taps(draft: Draft) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Child process: what llama.cpp makes of draft files. Arguments: target GGUF, draft GGUFs.
+"""Child process: what llama.cpp makes of draft files. Arguments: target GGUF, draft GGUFs, --flash.
 
 Of each it writes "loaded" once it is, then "drafted" with the bits of the block's logits; it ends by a signal where
 llama.cpp asserts.
@@ -18,6 +18,8 @@ from dspark_convert.runtime.library import find_library
 from dspark_convert.runtime.session import Session
 from dspark_convert.runtime.shape import DraftShape
 
+#: with flash attention, as llama-server computes
+FLASH = "--flash"
 TOKENS = [3, 5, 7, 11, 13]
 
 
@@ -40,7 +42,7 @@ def shape_of(path: Path) -> DraftShape:
 
 
 def run(llama: Llama, target: Path, draft: Path) -> None:
-    with Session(llama, target, draft, shape_of(draft)) as session:
+    with Session(llama, target, draft, shape_of(draft), exact=FLASH not in sys.argv) as session:
         session.load_target()
         session.load_draft()
         print("loaded", flush=True)
@@ -55,7 +57,7 @@ def run(llama: Llama, target: Path, draft: Path) -> None:
 
 def main() -> None:
     llama = Llama(find_library().path)
-    for draft in sys.argv[2:]:
+    for draft in (path for path in sys.argv[2:] if path != FLASH):
         try:
             run(llama, Path(sys.argv[1]), Path(draft))
         except InputError as fault:

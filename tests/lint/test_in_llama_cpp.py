@@ -51,7 +51,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file.write(tmp_path_factory.mktemp("target") / "target.gguf")
 
 
-def run(target: Path, *drafts: Path) -> tuple[int, list[str]]:
+def run(target: Path, *drafts: Path | str) -> tuple[int, list[str]]:
     """The child's exit status and what it said."""
     child = [sys.executable, "-m", "tests.lint.llama_child", str(target), *map(str, drafts)]
     root = Path(__file__).parents[2]
