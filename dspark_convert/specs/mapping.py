@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -74,6 +74,7 @@ def check_tensors(
     places: list[Place] = []
     missing: list[Missing] = []
     claimed: set[str] = set()
+    packed: list[TensorRef] = []
     for place, wanted in expand(spec, known, shapes):
         held = []
         for number, name in enumerate(place.sources):
@@ -88,13 +89,16 @@ def check_tensors(
             message = f"{held[0]} is there, although the config leaves it out ({place.rule.when} is false)."
             findings.append(error("tensor-unexpected", held[0], message, "correct the config"))
         elif held:
-            sources, problems = _read(spec, place, held, flat, known, config)
+            sources, problems = _read(spec, place, held, flat, known)
+            if not place.rule.offsets:
+                packed += [source.values for source in sources if _is_packed(source)]
             if place.rule.offsets and not problems and fetched and "vocab_size" in known:
                 problems = _judge_ids(sources[0], known["vocab_size"], flat.get("t2d"))
             if fetched:
                 problems += [f for source in sources if source.tensor_scale for f in judge_number(source.tensor_scale)]
             findings += problems
             places.append(replace(place, read=tuple(sources)))
+    findings += _tell_packed(packed, config)
     findings += tell_missing(spec, known.get("n_layer", 0), missing, flat)
     if "n_layer" in known:
         rest = {name: ref for name, ref in flat.items() if name not in claimed}
@@ -108,7 +112,6 @@ def _read(
     names: list[str],
     flat: Mapping[str, TensorRef],
     known: Mapping[str, Any],
-    config: Mapping[str, Any],
 ) -> tuple[list[Source], list[Finding]]:
     """The sources of a place that are there, and what is wrong with them."""
     sources: list[Source] = []
@@ -120,7 +123,7 @@ def _read(
         if not problems and not isinstance(source, Source):
             problems = [source]
         if isinstance(source, Source):
-            problems += _ids(source) if place.rule.offsets else _dtype(source, config)
+            problems += _ids(source) if place.rule.offsets else []
             sources.append(source)
         findings += problems
     kinds = {source.encoding for source in sources}
@@ -145,14 +148,23 @@ def _shape(place: Place, name: str, ref: TensorRef, spec: Spec) -> list[Finding]
     return [error("tensor-shape", name, message, "correct the config, or fetch the tensor's file again")]
 
 
-def _dtype(source: Source, config: Mapping[str, Any]) -> list[Finding]:
-    ref = source.values
-    if source.encoding != "plain" or ref.dtype in FLOAT_DTYPES:
-        return []
-    message = (
-        f"{ref.name} is {ref.dtype}, expected {', '.join(FLOAT_DTYPES)}: packed or quantised weights{_method(config)}."
-    )
-    return [error("tensor-dtype", ref.name, message, "convert the unquantised checkpoint")]
+def _is_packed(source: Source) -> bool:
+    return source.encoding == "plain" and source.values.dtype not in FLOAT_DTYPES
+
+
+def _tell_packed(packed: list[TensorRef], config: Mapping[str, Any]) -> Iterator[Finding]:
+    """One error for all tensors of a dtype: whoever packs one packs most."""
+    by_dtype: dict[str, list[str]] = {}
+    for ref in packed:
+        by_dtype.setdefault(ref.dtype, []).append(ref.name)
+    for dtype, names in by_dtype.items():
+        what = f"packed or quantised weights{_method(config)}"
+        message = f"{_first(names)} {dtype}, expected {', '.join(FLOAT_DTYPES)}: {what}."
+        yield error("tensor-dtype", names[0], message, "convert the unquantised checkpoint")
+
+
+def _first(names: list[str]) -> str:
+    return f"{names[0]} is" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more are"
 
 
 def _method(config: Mapping[str, Any]) -> str:
@@ -187,6 +199,7 @@ def _judge_ids(source: Source, vocab_size: int, marks: TensorRef | None) -> list
 def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], method: str, fetched: bool) -> list[Finding]:
     findings: list[Finding] = []
     unknown = []
+    unsupported: dict[str, list[str]] = {}
     for name, ref in rest.items():
         dropped, refused = _rule(spec.drop, name), _rule(spec.refuse, name)
         if dropped:
@@ -199,9 +212,13 @@ def _leftovers(spec: Spec, rest: Mapping[str, TensorRef], method: str, fetched: 
             findings.append(info("tensor-dropped", name, message))
         elif refused:
             by = "" if ref.dtype in FLOAT_DTYPES else method
-            findings.append(error("tensor-unsupported", name, f"{name} cannot be converted: {refused.reason}{by}."))
+            unsupported.setdefault(f"{refused.reason}{by}", []).append(name)
         else:
             unknown.append(name)
+    for reason, names in unsupported.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        message = f"{names[0]}{others} cannot be converted: {reason}."
+        findings.append(error("tensor-unsupported", names[0], message))
     # Of a family that is shown only, nobody need know what else it holds.
     named, more = name_some([] if spec.unsupported else unknown)
     for name in named:

@@ -72,8 +72,8 @@ CASES = [
     Case(
         "D33 biases",
         both(config(attention_bias=True), biases(ONE)),
-        tuple(("tensor-unsupported", f"layers.{i}.self_attn.{p}_proj.bias") for i in range(3) for p in PROJECTIONS),
-        ("attention biases",),
+        (("tensor-unsupported", "layers.0.self_attn.q_proj.bias"),),
+        (f"q_proj.bias and {3 * len(PROJECTIONS) - 1} more cannot be converted", "attention biases"),
     ),
     Case(
         "D35 gated attention",
