@@ -12,6 +12,10 @@ from dspark_convert.errors import EnvironmentFault, InputError
 from dspark_convert.source.classify import architectures, describe, telling
 from dspark_convert.specs.formula import evaluate
 from dspark_convert.specs.load import Spec, flat_name, load_specs
+from dspark_convert.words import listed
+
+#: of tensors that a family has not
+NAMED = 3
 
 
 def lookup(config: Mapping[str, Any], path: str) -> Any:
@@ -61,6 +65,13 @@ def match_spec(config: Mapping[str, Any], tensors: Iterable[str]) -> Spec:
     if len(of_class) == 1 and of_class[0].rename:
         what = f"it is no {of_class[0].title}: {against[of_class[0].name]}"
         raise InputError(f"config.json says {', '.join(declared)}, but {what}.")
+    if len(of_class) == 1 and _has_its_own(of_class[0], names):
+        (spec,) = of_class
+        if foreign := _foreign(spec, names):
+            raise InputError(
+                f"config.json says {', '.join(declared)}, but the checkpoint holds {listed(foreign, NAMED)} too, "
+                f"which no {spec.title} has: correct the class, or remove what is left over."
+            )
     if len(of_class) == 1:
         raise InputError(
             f"config.json says {', '.join(declared)}, but the tensors are those of {describe(config, names)} "
@@ -93,19 +104,27 @@ def _against(spec: Spec, config: Mapping[str, Any], tensors: Collection[str]) ->
     """What speaks against this spec; empty if nothing does."""
     names = {spec.flat_name(name) for name in tensors}
     instead = any(lookup(config, key) is not None for key in spec.instead_keys)
-    if not instead and not any(matching(names, pattern) for pattern in spec.required_tensors):
+    if not instead and not _has_its_own(spec, names):
         none = f"none of {', '.join(spec.required_tensors)} is"
         if not spec.rename:
             return f"{none} there"
         called = [*sorted(names, key=telling)[:3], *(["..."] if len(names) > 3 else [])]
         return f"{none} among its tensors, as [rename] of {spec.file} calls them ({', '.join(called)})"
-    if foreign := sorted(name for pattern in spec.foreign_tensors for name in matching(names, pattern)):
+    if foreign := _foreign(spec, names):
         return f"it holds {foreign[0]}"
     if spec.keys and all(lookup(config, key) is None for key in spec.keys):
         return f"config.json has no {' or '.join(spec.keys)}"
     if keys := [key for key in spec.foreign_keys if lookup(config, key) is not None]:
         return f"config.json has {keys[0]}"
     return ""
+
+
+def _has_its_own(spec: Spec, names: Collection[str]) -> bool:
+    return any(matching(names, pattern) for pattern in spec.required_tensors)
+
+
+def _foreign(spec: Spec, names: Collection[str]) -> list[str]:
+    return sorted(name for pattern in spec.foreign_tensors for name in matching(names, pattern))
 
 
 def needed_tensors(config: Mapping[str, Any], names: Iterable[str]) -> list[str]:

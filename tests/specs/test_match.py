@@ -44,6 +44,7 @@ def spec(name: str, **changes: Any) -> Spec:
 SPECS = (
     spec("nested", keys=("outer.inner", "other"), foreign_keys=()),
     spec("plain", keys=(), foreign_keys=("outer", "other"), foreign_tensors=("*.sinks",)),
+    spec("lone", architectures=("Lone",), foreign_tensors=("markov.*",)),
     spec("renamed", architectures=("Early",), rename=(("head.fc.", "fc."),)),
 )
 
@@ -89,9 +90,20 @@ def test_found(config: dict[str, Any], tensors: list[str], name: str) -> None:
         (
             {"architectures": ["Foreign"]},
             ["fc.weight"],
-            "this version converts Draft, Early; docs/adding-a-family.md says",
+            "this version converts Draft, Early, Lone; docs/adding-a-family.md says",
         ),
         ({"architectures": []}, ["fc.weight"], "names no architectures"),
+        (
+            {"architectures": ["Lone"]},
+            ["fc.weight", "model.markov.b", "markov.a"],
+            "says Lone, but the checkpoint holds markov.a, markov.b too, which no the lone has: correct the class",
+        ),
+        (
+            {"architectures": ["Lone"]},
+            ["fc.weight", *(f"markov.{i}" for i in range(5))],
+            "holds markov.0, markov.1, markov.2 and 2 more too",
+        ),
+        ({"architectures": ["Lone"]}, ["markov.a"], "but the tensors are those of"),
     ],
 )
 def test_not_found(config: dict[str, Any], tensors: list[str], says: str) -> None:
