@@ -15,6 +15,7 @@ from dspark_convert.lint.layers import check_layers
 from dspark_convert.lint.rotation import check_rotation, check_scaling
 from dspark_convert.lint.stages import check_stages
 from dspark_convert.pair.judge import TOLD_TAPS, judge_order
+from dspark_convert.specs.remarks import judge_window
 from dspark_convert.words import shown
 
 #: no published draft proposes more than 16 tokens a round; beyond this a value is damage,
@@ -31,6 +32,7 @@ def check_meaning(file: GGUFFile, draft: Draft) -> Iterator[Finding]:
     yield from _heads(file, draft)
     yield from _numbers(draft)
     yield from check_rotation(file)
+    yield from judge_window(draft, CORRECT)
     if draft.deepseek4 is None:
         yield from _window(draft)
         yield from check_scaling(file)

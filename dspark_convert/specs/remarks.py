@@ -6,20 +6,46 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dspark_convert.draft import Draft
-from dspark_convert.findings import Finding, info, warning
+from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.pair.judge import judge_order
 
 FIX = "check the config against its training run"
+
+#: llama.cpp counts positions in 32 bits with a sign, and looks so far beyond a window (src/llama-kv-cache.cpp)
+POSITIONS, BEYOND = 2**31, 32
+#: of the list of positions that it makes room for, as many as a window has, a batch
+POSITION_BYTES = 4
 
 
 def judge_draft(draft: Draft, config: Mapping[str, Any]) -> list[Finding]:
     return [
         *judge_order(draft.target_layers, "target_layer_ids", FIX),
+        *judge_window(draft, FIX),
         *_causal(draft),
         *_mask(draft, config),
         *_logits(draft),
         *_zero_head(draft),
     ]
+
+
+def judge_window(draft: Draft, fix: str) -> Iterator[Finding]:
+    """Windows that are wider than the context, and those that llama.cpp cannot count."""
+    window = draft.sliding_window or 0
+    if window <= draft.context_length:
+        return
+    room = f"{window * POSITION_BYTES / 1e6:,.1f} MB"
+    if window + BEYOND + draft.context_length >= POSITIONS:
+        message = (
+            f"llama.cpp cannot run with a sliding window of {window:,} tokens: it makes room for them ({room}) at every"
+            f" batch and counts to {POSITIONS - 1:,} only."
+        )
+        yield error("window-beyond-context", "attention.sliding_window", message, fix)
+    else:
+        message = (
+            f"the sliding window of {window:,} tokens is wider than the context of {draft.context_length:,}: it hides"
+            f" nothing, and llama.cpp makes room for it ({room}) at every batch."
+        )
+        yield warning("window-beyond-context", "attention.sliding_window", message, fix)
 
 
 def _causal(draft: Draft) -> Iterator[Finding]:

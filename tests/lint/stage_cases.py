@@ -60,6 +60,7 @@ STAGE_CASES: list[tuple[str, str, Change]] = [
     ("expert-scoring", "error", put(dflash__expert_gating_func=(U32, 2))),
     ("expert-scale", "error", put(dflash__expert_weights_scale=(F32, 0.0))),
     ("expert-scale", "error", put(dflash__expert_weights_scale=(F32, float("nan")))),
+    ("window-beyond-context", "error", put(dflash__attention__sliding_window=(U32, 2**31))),
     ("window-missing", "error", put(dflash__attention__sliding_window=(U32, 0))),
     ("key-heads", "error", put(dflash__attention__head_count_kv=None)),
     ("key-heads", "error", put(dflash__attention__head_count_kv=(U32, 4))),

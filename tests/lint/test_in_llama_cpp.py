@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -51,12 +52,22 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file.write(tmp_path_factory.mktemp("target") / "target.gguf")
 
 
-def run(target: Path, *drafts: Path | str) -> tuple[int, list[str]]:
-    """The child's exit status and what it said."""
+def run(target: Path, *drafts: Path | str, memory: int | None = None) -> tuple[int, list[str]]:
+    """The child's exit status and what it said; ``memory``: the bytes of addresses that it may have."""
+    limit = (lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None
     child = [sys.executable, "-m", "tests.lint.llama_child", str(target), *map(str, drafts)]
     root = Path(__file__).parents[2]
     environment = {**os.environ, "GGML_NO_BACKTRACE": "1"}
-    done = subprocess.run(child, cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        child,
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=limit,
+    )
     return done.returncode, done.stdout.splitlines()
 
 
@@ -153,6 +164,16 @@ def test_keys_that_count_and_keys_that_do_not(tmp_path: Path, target: Path) -> N
     assert (code, len(blocks)) == (0, len(drafts))
     found = [blocks[2 * at] != blocks[2 * at + 1] for at in range(len(READ))]
     assert {str(case): differs for case, differs in zip(READ, found, strict=True)} == {str(c): c[2] for c in READ}
+
+
+def test_a_window_beyond_the_context_hides_nothing_and_takes_room(tmp_path: Path, target: Path) -> None:
+    drafts = []
+    for width in (4096, 2**20, 2**31):
+        file = FAMILIES["nemotron"]()
+        put(file, attention__sliding_window=(U32, width))
+        drafts.append(file.write(tmp_path / f"{width}.gguf"))
+    code, said = run(target, *drafts, memory=6 * 2**30)
+    assert (code < 0, said[0], said[2:]) == (True, "loaded", ["loaded", said[1], "loaded"])
 
 
 @pytest.mark.parametrize("sections", [False, True])
