@@ -14,7 +14,8 @@ STEPS = {
     "format": ["-m", "ruff", "format", "--check", "."],
     "types": ["-m", "mypy"],
     "docs are current": ["docs/build.py", "--check"],
-    "tests": ["-m", "pytest", *sys.argv[1:]],
+    # A file stays with one process, so that what its tests share is made once.
+    "tests": ["-m", "pytest", "-n", "auto", "--dist", "loadfile", *sys.argv[1:]],
 }
 
 

@@ -176,8 +176,8 @@ def test_pro(tmp_path: Path) -> None:
 def test_v41_is_read_in_full_and_refused(tmp_path: Path) -> None:
     plan = plan_for_directory(lay_out(tmp_path / "DeepSeek-V4.1-Flash", V41))
     assert [(f.severity, f.rule, f.where) for f in plan.findings] == [
-        *[("info", "tensor-dropped", f"mtp.{i}.ffn.gate.bias_vl") for i in range(3)],
         *[("error", "family-unsupported", "deepseek-v4.1")] * 2,
+        *[("info", "tensor-dropped", f"mtp.{i}.ffn.gate.bias_vl") for i in range(3)],
     ]
     assert "output_hc_*" in plan.errors[0].message
     assert "target architecture" in plan.errors[1].message
