@@ -36,7 +36,8 @@ def judge_pair(draft: Draft, target: Target, trained_layers: int) -> list[Findin
         message = f"the draft was trained for a target of {trained_layers} layers, but {where} has {target.n_layer}."
         findings.append(error("target-layers", "num_target_layers", message, another))
     if target.rope_theta is not None and not isclose(target.rope_theta, draft.rope.freq_base, rel_tol=1e-6):
-        message = f"the draft rotates with base {draft.rope.freq_base:g}, but {where} with {target.rope_theta:g}."
+        ours, theirs = f"{draft.rope.freq_base:,.10g}", f"{target.rope_theta:,.10g}"
+        message = f"the draft rotates with base {ours}, but {where} with {theirs}."
         # Drafts of the target's own kind begin as its config; others choose their base.
         alike = plain_name(target.architecture).startswith(draft.backbone) and not draft.sliding_window
         tell = warning if alike and draft.rope.scaling is None else info

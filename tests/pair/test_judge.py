@@ -114,7 +114,9 @@ def test_a_vocabulary_that_a_config_makes_up_is_not_padded_to(pair: Pair, monkey
 def test_another_base_of_rotation_is_doubted(draft: Draft) -> None:
     """A draft rotates as its target does; an edited config would pass every other check."""
     assert rules(draft, replace(TARGET, rope_theta=draft.rope.freq_base)) == []
-    assert rules(draft, replace(TARGET, rope_theta=1e6)) == [("warning", "target-rope-base")]
+    (finding,) = judge_pair(draft, replace(TARGET, rope_theta=1e6), 4)
+    assert (finding.severity, finding.rule) == ("warning", "target-rope-base")
+    assert finding.message == "the draft rotates with base 10,000, but Qwen3-4B with 1,000,000."
 
 
 @pytest.mark.parametrize("change", [{"sliding_window": 64}, {"rope": Rope("neox", 16, 1e4, {"type": "yarn"})}, None])
