@@ -74,9 +74,16 @@ def _shape(draft: Draft, file: GGUFFile) -> DraftShape:
 def _summary(draft: Draft) -> str:
     return (
         f"block size {draft.block_size}, {draft.drafts_per_block} drafts a block, taps {list(draft.target_layers)},"
-        f" Markov rank {draft.markov_rank}, mask token {draft.mask_token_id},"
+        f" {_chain(draft)}, mask token {draft.mask_token_id},"
         f" RoPE of {'neighbouring' if draft.rope.style == 'norm' else 'NeoX'} pairs"
     )
+
+
+def _chain(draft: Draft) -> str:
+    """What makes a token of the block depend on the one before it."""
+    if draft.dflash2:
+        return f"selector of rank {draft.dflash2.selector_rank} over {draft.dflash2.selector_top_k} candidates"
+    return f"Markov rank {draft.markov_rank}" if draft.markov_rank else "no Markov head"
 
 
 def _sentence(problems: Sequence[Finding]) -> str:

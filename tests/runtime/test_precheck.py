@@ -14,6 +14,7 @@ import pytest
 from dspark_convert.errors import InputError
 from dspark_convert.runtime.precheck import precheck
 from dspark_convert.runtime.shape import DraftShape
+from tests.family_file import FAMILIES
 from tests.mutations.copies import read
 from tests.oracle import Expected
 from tests.runtime.pairs import PairFiles, make_random_pair
@@ -75,6 +76,20 @@ def test_good_pair(random_pair: PairFiles) -> None:
     assert [(c.name, c.status) for c in checks] == [("draft", "pass"), ("pair", "pass")]
     assert shape == DraftShape(7, reads_anchor=True, mask_token_id=507, causal=False, has_confidence_head=True)
     assert shape.drafts_per_block == 7
+
+
+@pytest.mark.parametrize(
+    ("family", "words"),
+    [
+        ("dspark", "Markov rank 32, mask token 77,"),
+        ("dflash", "no Markov head, mask token 77,"),
+        ("dflash2", "selector of rank 8 over 7 candidates, mask token 77,"),
+    ],
+)
+def test_what_chains_the_tokens_is_told(tmp_path: Path, random_pair: PairFiles, family: str, words: str) -> None:
+    check, _ = precheck(FAMILIES[family]().write(tmp_path / "x.gguf"), random_pair.target)[0]
+    assert (check.name, check.status) == ("draft", "pass")
+    assert words in check.detail
 
 
 def test_flags_reach_the_shape(random_pair: PairFiles) -> None:
