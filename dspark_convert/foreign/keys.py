@@ -60,7 +60,8 @@ def _reasons(layout: Layout, draft: Draft) -> Iterator[tuple[str, str]]:
     if can.markov == "required" and not draft.markov_rank:
         yield "markov_rank", "it has no drafts without a Markov head"
     if can.anchor == "first" and draft.sample_from_anchor != (draft.kind == "dspark"):
-        yield "sample_from_anchor", "it has no key for where the first draft token is predicted, which here is unusual"
+        anchor = "drafts from the anchor on" if draft.sample_from_anchor else "is bonus-anchor"
+        yield "sample_from_anchor", f"it cannot say that the draft {anchor}"
     if can.confidence == "required" and not draft.has_confidence_head:
         yield "has_confidence_head", "it has no drafts without a confidence head"
     if can.tables == "required" and not draft.has_token_embd:

@@ -163,6 +163,13 @@ REFUSED = [
 ]
 
 
+def test_a_layout_without_the_key_cannot_say_bonus_anchor(tmp_path: Path) -> None:
+    mainline = next(mainline for name, _, mainline in WRITTEN if name == "dspark-prism")
+    draft = meaning(mainline(), tmp_path / "mainline.gguf")
+    (finding,) = judge_dialect("dspark-prism", replace(draft, sample_from_anchor=False))
+    assert finding.message.endswith("is not written: it cannot say that the draft is bonus-anchor.")
+
+
 @pytest.mark.parametrize(("dialect", "change", "where"), REFUSED)
 def test_what_a_layout_cannot_hold_is_refused(tmp_path: Path, dialect: str, change: dict[str, Any], where: str) -> None:
     mainline = next(mainline for name, _, mainline in WRITTEN if name == dialect)
