@@ -12,7 +12,9 @@ found, what to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from dspark_convert.findings import Finding
 
@@ -37,3 +39,12 @@ class InputError(DsparkError):
 
 class EnvironmentFault(DsparkError):
     exit_code = 4
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Whatever keeps the lines within from writing ``path`` is the environment's fault."""
+    try:
+        yield
+    except OSError as fault:
+        raise EnvironmentFault(f"{path} cannot be written: {fault.strerror or fault}.") from fault

@@ -17,6 +17,7 @@ from dspark_convert.check.checks import Case
 from dspark_convert.check.children import Children, Stopped
 from dspark_convert.check.results import Result
 from dspark_convert.check.steps import run_case
+from dspark_convert.errors import writing
 
 #: bytes that a child takes beside what it reads, as measured: an interpreter with numpy, or with PyTorch
 BASE, WITH_TORCH = 200 * 10**6, 800 * 10**6
@@ -77,7 +78,8 @@ def run_cases(
             if result is None:
                 with room.of(memory_of(case)):
                     directory = (keep or root) / case.check.name / case.outtype
-                    directory.mkdir(parents=True, exist_ok=True)
+                    with writing(directory):
+                        directory.mkdir(parents=True, exist_ok=True)
                     result = run_case(case, children, directory, lib)
                     if keep is None:
                         shutil.rmtree(directory)

@@ -10,6 +10,7 @@ import typer
 
 from dspark_convert.cli.output import Output
 from dspark_convert.cli.runner import VersionFlag, run
+from dspark_convert.errors import writing
 
 if TYPE_CHECKING:
     from dspark_convert.check.checks import Case
@@ -101,22 +102,27 @@ def _write_plans(out: Output, cases: list[Case]) -> int:
     plans = golden_plans(cases)
     changed = {path: text for path, text in plans.items() if not path.is_file() or path.read_bytes() != text.encode()}
     for path, text in changed.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        _write_text(path, text)
         out.human(f"wrote {path}")
     out.human(f"{len(plans)} golden {'plan' if len(plans) == 1 else 'plans'}, {len(changed)} of them changed")
     return 0
+
+
+def _write_text(path: Path, text: str) -> None:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
 
 
 def _write(file: Path, results: list[Result], junit: Path | None, markdown: Path | None) -> None:
     if junit is not None:
         from dspark_convert.check.junit import junit as junit_text
 
-        junit.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{junit_text(file, results)}', "utf-8")
+        _write_text(junit, f'<?xml version="1.0" encoding="utf-8"?>\n{junit_text(file, results)}')
     if markdown is not None:
         from dspark_convert.check.table import markdown as markdown_text
 
-        with markdown.open("a", encoding="utf-8") as stream:
+        with writing(markdown), markdown.open("a", encoding="utf-8") as stream:
             stream.write(markdown_text(results))
 
 
@@ -166,8 +172,7 @@ def init(
     if not force:
         require_free(list(first.texts))
     for path, text in first.texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        _write_text(path, text)
     out = Output()
     out.human(f"{output}: 1 check of {first.tensors} tensors, {first.nbytes:,} bytes; steps {', '.join(first.steps)}")
     out.human(f"Run it with\n  dspark-check {output}")
