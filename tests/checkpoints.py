@@ -29,6 +29,7 @@ BITS = {
     "BOOL": 8,
 }
 
+
 class _Absent(Enum):
     """One value with a name that is the same in every process: tests are called after it."""
 
