@@ -11,7 +11,15 @@ from dspark_convert.bench.costs import SettingCost, Spread
 from dspark_convert.bench.lines import calibration_sentence, milliseconds
 from dspark_convert.bench.report import BenchReport
 from dspark_convert.bench.svg import DARK, LIGHT, style
-from dspark_convert.bench.words import PAIR_HEADING, heading_of, limits_of, machine_heading, mean_length, same_texts
+from dspark_convert.bench.words import (
+    PAIR_HEADING,
+    command_heading,
+    heading_of,
+    limits_of,
+    machine_heading,
+    mean_length,
+    same_texts,
+)
 from dspark_convert.runtime.report import Acceptance
 
 _STYLE = """
@@ -41,6 +49,7 @@ def page_of(report: BenchReport) -> str:
             f'<p class="wrong">{escape(finding.message)} <span class="soft">[{finding.rule}]</span></p>'
             for finding in report.findings
         ),
+        f"<p>{command_heading(report)}</p>",
         f"<pre>{escape(report.command)}</pre>",
         *_pair(report),
         *_machine(report),

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dspark_convert.bench.costs import MARGIN, SettingCost, best_of
 from dspark_convert.bench.records import Setting
 
+#: how the sentence on a draft begins that makes its target slower
+DOES_NOT_PAY = "Does not pay"
+
 
 def judge_speed(costs: Sequence[SettingCost], whole: Setting) -> str:
     """Whether the best of ``costs`` pays. ``whole``: the whole block, which is compared with it."""
@@ -23,9 +26,7 @@ def judge_speed(costs: Sequence[SettingCost], whole: Setting) -> str:
         )
     if speed >= 1 - MARGIN:
         return f"Makes no difference here: {speed:.2f}x plain decoding at best ({flags_of(best.setting)})."
-    return (
-        f"Does not pay here: {speed:.2f}x plain decoding at best ({flags_of(best.setting)}). {_why(best, costs, whole)}"
-    )
+    return f"{DOES_NOT_PAY} here: {speed:.2f}x plain decoding at best ({flags_of(best.setting)}). {_why(best, costs, whole)}"
 
 
 def _why(best: SettingCost, costs: Sequence[SettingCost], whole: Setting) -> str:

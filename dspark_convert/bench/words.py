@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_convert.bench.report import BenchReport, PairPart
+from dspark_convert.bench.verdict import DOES_NOT_PAY
 from dspark_convert.draft import KINDS
 
 PAIR_HEADING = "The pair: greedy acceptance, the same on every machine (but for near-ties)"
@@ -32,6 +33,11 @@ def machine_heading(report: BenchReport) -> str:
     threads = report.conditions["threads"]
     how = "F32 cache, no flash attention" if report.conditions["exact"] else "llama.cpp's default arithmetic"
     return f"This machine: speed with {threads} thread{'s' if threads > 1 else ''}, {how}"
+
+
+def command_heading(report: BenchReport) -> str:
+    """Above the command; a draft that does not pay is not recommended."""
+    return "To try it all the same" if report.machine.verdict.startswith(DOES_NOT_PAY) else "Run it with"
 
 
 def limits_of(conditions: Mapping[str, Any]) -> list[str]:

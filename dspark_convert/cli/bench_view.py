@@ -18,7 +18,15 @@ from dspark_convert.bench.lines import (
 )
 from dspark_convert.bench.report import BenchReport, MachinePart, PairPart
 from dspark_convert.bench.terminal import Glyphs, glyphs_for
-from dspark_convert.bench.words import PAIR_HEADING, heading_of, limits_of, machine_heading, mean_length, same_texts
+from dspark_convert.bench.words import (
+    PAIR_HEADING,
+    command_heading,
+    heading_of,
+    limits_of,
+    machine_heading,
+    mean_length,
+    same_texts,
+)
 from dspark_convert.cli.output import Output, wrapped
 from dspark_convert.cli.text import safe
 from dspark_convert.errors import EnvironmentFault, UsageError
@@ -43,7 +51,7 @@ def show_bench(out: Output, report: BenchReport) -> None:
     for sentence in limits_of(report.conditions):
         _prose(out, sentence)
     out.human("")
-    out.line("Run it with", BOLD)
+    out.line(command_heading(report), BOLD)
     out.human(f"  {report.command}")
     out.findings(report.findings, result=True)
 

@@ -13,6 +13,8 @@ from dspark_convert.bench.page import page_of
 from dspark_convert.bench.picture import png_of, require_png, svg_of
 from dspark_convert.bench.records import Setting
 from dspark_convert.bench.svg import DARK, LIGHT
+from dspark_convert.cli.bench_view import show_bench
+from dspark_convert.cli.output import Output
 from tests.bench.made import made_report, made_round, made_turn, swept_report
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -62,6 +64,15 @@ def test_page_says_what_is_the_pairs_and_what_the_machines() -> None:
     assert "This machine: speed with 2 threads" in text
     assert swept_report().machine.verdict in text
     assert "--spec-draft-n-max" in text
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_a_draft_that_does_not_pay_is_not_recommended(pays: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    report = made_report([made_turn({Setting(4): [made_round(4, ms=30.0 if pays else 90.0)] * 50})])
+    assert report.machine.verdict.startswith("Pays: " if pays else "Does not pay here: ")
+    show_bench(Output(), report)
+    for text in (page_of(report), capsys.readouterr().out):
+        assert ("Run it with" in text, "To try it all the same" in text) == (pays, not pays)
 
 
 def test_names_of_files_are_text() -> None:
