@@ -26,7 +26,8 @@ def judge_speed(costs: Sequence[SettingCost], whole: Setting) -> str:
         )
     if speed >= 1 - MARGIN:
         return f"Makes no difference here: {speed:.2f}x plain decoding at best ({flags_of(best.setting)})."
-    return f"{DOES_NOT_PAY} here: {speed:.2f}x plain decoding at best ({flags_of(best.setting)}). {_why(best, costs, whole)}"
+    slower = f"{DOES_NOT_PAY} here: {speed:.2f}x plain decoding at best ({flags_of(best.setting)})."
+    return f"{slower} {_why(best, costs, whole)}"
 
 
 def _why(best: SettingCost, costs: Sequence[SettingCost], whole: Setting) -> str:
