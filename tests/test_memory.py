@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from dspark_convert.cli.memory import memory_line
 from dspark_convert.draft import Draft
 from dspark_convert.ggufio.dialects import read_draft
 from dspark_convert.ggufio.reader import open_gguf
-from dspark_convert.memory import estimate
+from dspark_convert.memory import Memory, estimate
 from tests.runtime.pairs import PairFiles
 from tests.runtime.stage_pairs import StagePair, make_stage_pair
 
@@ -25,6 +26,13 @@ def draft_of(path: Path) -> Draft:
         draft = read_draft(file).draft
     assert draft is not None
     return draft
+
+
+def test_its_line_fits_a_terminal() -> None:
+    largest = Memory({"Q8_0": 10_270_000_000}, 2**20, 3_930_000_000)
+    line = f"Memory: {memory_line(largest)}"
+    assert line == "Memory: 14.2 GB: 10.3 GB of weights, 3.93 GB of F16 cache at 1,048,576 positions"
+    assert len(line) == 80
 
 
 def cached(target: Path, draft: Path, context: int) -> float:

@@ -9,5 +9,5 @@ from dspark_convert.memory import Memory
 def memory_line(memory: Memory) -> str:
     """What a draft takes beside its target, in one line."""
     weights = human_bytes(sum(memory.weights.values()))
-    cache = f"{human_bytes(memory.cache)} of F16 keys and values at {memory.context:,} positions"
+    cache = f"{human_bytes(memory.cache)} of F16 cache at {memory.context:,} positions"
     return f"{human_bytes(memory.total)}: {weights} of weights, {cache}"
