@@ -206,13 +206,14 @@ class Proof:
     def _compute(
         self, parity: Parity, draft: GGUFFile, recordings: Sequence[Recording], on_phase: Callable[[str], None]
     ) -> None:
-        held, *unrounded = compare_blocks(self._with_progress(recordings, on_phase), self._references(draft))
+        references = self._references(draft)
+        held, *unrounded = compare_blocks(self._with_progress(recordings, on_phase), references)
         parity.held, parity.unrounded = held, unrounded[0] if unrounded else None
         if self.facts.stages and held.blocks and held.choices is None:
             parity.notes.append(UNREAD)
         for departure in departures(self.facts, self._causal(draft)):
-            own, load = self._load_held(draft), partial(self._load_held, draft)
-            parity.notes.append(describe_departure(departure, recordings, own, load))
+            load = partial(self._load_held, draft)
+            parity.notes.append(describe_departure(departure, recordings, references[0], load))
 
     def _references(self, draft: GGUFFile) -> list[Reference]:
         """The checkpoint as the file holds it, and as it is if that differs."""
