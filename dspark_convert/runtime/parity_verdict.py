@@ -12,7 +12,7 @@ from dspark_convert.runtime.choices import Choices
 from dspark_convert.runtime.noise import Tolerance
 from dspark_convert.runtime.parity import Comparison, Feature
 from dspark_convert.runtime.report import Check
-from dspark_convert.runtime.selected import tell_selected, to_json
+from dspark_convert.runtime.selected import tell_selected
 from dspark_convert.runtime.suspects import Evidence, describe_taps, find_suspects
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Parity:
             "middle": held.middle,
             "choices": asdict(held.choices) if held.choices else None,
             "choices_tolerance": self.tolerance.margin,
-            "selector": to_json(held.selected),
+            "selector": asdict(held.selected) if held.selected else None,
             "confidence_tolerance": self.tolerance.confidence,
             "features": [asdict(feature) for feature in self.features],
             "unrounded": self.unrounded.to_json() if self.unrounded else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -67,7 +67,3 @@ def tell_selected(selected: Selected, allowed: float) -> str:
     if selected.furthest > allowed:
         return f"a candidate of the selector's is {selected.furthest:.2g} of the logits' deviation behind a better one"
     return f"the selector's scores to within {selected.relative:.2g}"
-
-
-def to_json(selected: Selected | None) -> dict[str, Any] | None:
-    return None if selected is None else {"relative": selected.relative, "furthest": selected.furthest}
