@@ -15,6 +15,7 @@ from dspark_convert.findings import Finding, error, info, warning
 from dspark_convert.ggufio.layers import GELU, SCALES
 from dspark_convert.ggufio.reader import GGUFFile
 from dspark_convert.lint.fixes import CORRECT, VALIDATE
+from dspark_convert.specs.remarks import unapplied
 from dspark_convert.words import shown
 
 #: tensors that llama.cpp looks for layer by layer, and that a model has in all or in none
@@ -41,14 +42,9 @@ def _scales(draft: Draft) -> Iterator[Finding]:
 
 
 def _logits(draft: Draft) -> Iterator[Finding]:
-    """llama.cpp has them for DFlash2, whose selector adds to the logits; a Markov head does too."""
-    if draft.kind == "dflash2":
-        return
-    for key, value in (("logit_scale", draft.logit_scale), ("final_logit_softcapping", draft.logit_softcap)):
-        if value is None or (key == "logit_scale" and value == 1.0):
-            continue
+    for key, value, biased in unapplied(draft):
         said = f"the file says {value:g}, which llama.cpp applies to DFlash2 drafts only"
-        if draft.kind == "dspark" and draft.markov_head_type != "zero":
+        if biased:
             message = f"{said}: the Markov head adds to logits that are larger than in training."
             yield warning("logits-unscaled", key, message, VALIDATE)
         else:

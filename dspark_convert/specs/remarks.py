@@ -67,18 +67,25 @@ def _mask(draft: Draft, config: Mapping[str, Any]) -> Iterator[Finding]:
             yield warning("mask-is-special", "mask_token_id", message, FIX)
 
 
-def _logits(draft: Draft) -> Iterator[Finding]:
-    """Scale and cap of the logits, which llama.cpp has for DFlash2 alone (src/models/dflash.cpp)."""
+def unapplied(draft: Draft) -> Iterator[tuple[str, float, bool]]:
+    """Key and value of a scale and a cap of the logits, and whether a Markov head's bias is added behind them.
+
+    llama.cpp has them for DFlash2 alone (src/models/dflash.cpp); without a bias they leave the tokens' order.
+    """
     if draft.kind == "dflash2":
         return
-    for key, what, value in (
-        ("logit_scale", "multiplied by", draft.logit_scale),
-        ("final_logit_softcapping", "capped at", draft.logit_softcap),
-    ):
-        if value is None or (key == "logit_scale" and value == 1.0):
-            continue
+    biased = draft.kind == "dspark" and draft.markov_head_type != "zero"
+    if draft.logit_scale is not None and draft.logit_scale != 1.0:
+        yield "logit_scale", draft.logit_scale, biased
+    if draft.logit_softcap is not None:
+        yield "final_logit_softcapping", draft.logit_softcap, biased
+
+
+def _logits(draft: Draft) -> Iterator[Finding]:
+    for key, value, biased in unapplied(draft):
+        what = "multiplied by" if key == "logit_scale" else "capped at"
         said = f"the draft's logits are {what} {value:g}, which llama.cpp leaves out"
-        if draft.kind == "dspark" and draft.markov_head_type != "zero":
+        if biased:
             message = f"{said}: the Markov head's bias is added to other logits than in training."
             yield warning("logits-unscaled", key, message, "validate the draft: it tells what that costs")
         else:
