@@ -1,7 +1,8 @@
 """Child process: the blocks that llama.cpp drafts behind prompts of several lengths.
 
 Arguments: target GGUF, draft GGUF, .npz to write, block size, mask token, lengths. A prompt's tokens are drawn.
-And words for a draft that is otherwise than DeepSpec's: "bonus", "causal", "unsure" (no confidence head), "dflash".
+And words for a draft that is otherwise than DeepSpec's: "bonus", "causal", "unsure" (no confidence head), "dflash",
+"selects=K" (DFlash2's selector with K candidates, whose lattice is written too).
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ def main() -> None:
     target, draft, out = (Path(argument) for argument in sys.argv[1:4])
     block_size, mask, *lengths = (int(argument) for argument in sys.argv[4:] if argument.isdecimal())
     words = {argument for argument in sys.argv[4:] if not argument.isdecimal()}
+    top_k = next((int(word.removeprefix("selects=")) for word in words if word.startswith("selects=")), 0)
     shape = DraftShape(
         block_size,
         reads_anchor="bonus" not in words,
         mask_token_id=mask,
         causal="causal" in words,
         has_confidence_head="unsure" not in words,
-        kind="dflash" if "dflash" in words else "dspark",
+        kind="dflash2" if top_k else "dflash" if "dflash" in words else "dspark",
+        selector_top_k=top_k,
     )
     rng = np.random.default_rng(5)
     found: dict[str, Any] = {}
@@ -50,6 +53,9 @@ def main() -> None:
             found[f"logits{length}"] = block.logits
             if shape.has_confidence_head:
                 found[f"confidences{length}"] = block.confidences
+            if block.lattice is not None:
+                found[f"candidates{length}"] = block.lattice[:, :top_k].astype(np.int64)
+                found[f"scores{length}"] = block.lattice[:, top_k:].reshape(-1, top_k, top_k)
     np.savez(out, **found)
 
 

@@ -39,8 +39,9 @@ def run(directory: Path, muse: bool, outtype: str = "f32", **options: Any) -> tu
     command = [
         sys.executable,
         "-m",
-        "tests.reference.llama_lattices",
-        *map(str, [*files, block_size, 507, 8, *LENGTHS]),
+        "tests.reference.llama_blocks",
+        *map(str, [*files, block_size, 507, *LENGTHS]),
+        *("bonus", "unsure", "selects=8"),
     ]
     root = Path(__file__).parents[2]
     child = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
