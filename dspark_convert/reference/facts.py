@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -126,43 +127,49 @@ def read_facts(directory: Path) -> Facts:
     shapes = read_shapes(directory)
     refuse_other_families(config, shapes)
     dflash2 = read_dflash2(config, shapes)
-    rank = markov_rank(config, shapes)
-    confidence = confidence_columns(config, shapes)
-    n_layer, head = config.integer("num_hidden_layers"), head_dim(config, shapes)
-    block_size = config.integer("block_size", "dflash_config.block_size")
-    views, rotation = read_views(config, n_layer), read_rotation(config, head, in_part=turns_in_part(config, shapes))
+    head = head_dim(config, shapes)
+    views = read_views(config, config.integer("num_hidden_layers"))
+    rotation = read_rotation(config, head, in_part=turns_in_part(config, shapes))
     facts = Facts(
-        block_size=block_size,
-        sample_from_anchor=sample_from_anchor(config, rank),
-        taps=taps(config),
-        mask_token_id=config.integer("mask_token_id", "dflash_config.mask_token_id", minimum=0),
-        vocab_size=config.integer("vocab_size"),
-        hidden_size=config.integer("hidden_size"),
-        intermediate_size=config.integer("intermediate_size"),
-        n_layer=n_layer,
-        n_head=config.integer("num_attention_heads"),
+        **shared_facts(config, shapes),
+        block_size=config.integer("block_size", "dflash_config.block_size"),
         n_head_kv=config.integer("num_key_value_heads", default=config.integer("num_attention_heads")),
         head_dim=head,
         attention_bias=has_biases(config, shapes),
-        rms_norm_eps=config.positive("rms_norm_eps"),
         rope_theta=rotation.theta,
-        context_length=config.integer("max_position_embeddings"),
-        markov_rank=rank,
-        has_confidence_head=confidence > 0,
-        confidence_with_markov=confidence > config.integer("hidden_size"),
-        num_target_layers=num_target_layers(config),
         causal=all(view.causal for view in views),
         views=views,
         window_from_block=is_speculators(config),
         rotation=rotation,
         has_sinks=has_sinks(config, shapes),
         value_scale=positive_or_none(config, *VALUE_SCALE) or 1.0,
-        draft_vocab_size=draft_vocab_size(config, shapes),
     )
     scale, multiplier, cap = (read_scale(config, key) for key in SCALES)
     facts = replace(facts, dflash2=dflash2, embedding_scale=scale or 1.0, logit_scale=multiplier or 1.0, logit_cap=cap)
-    check(config, facts, confidence)
+    check(config, facts, confidence_columns(config, shapes))
     return facts
+
+
+def shared_facts(config: Config, shapes: dict[str, Shape]) -> dict[str, Any]:
+    """What all drafts but DeepSeek-V4's say in the same words, as arguments of ``Facts``."""
+    rank, confidence = markov_rank(config, shapes), confidence_columns(config, shapes)
+    return {
+        "sample_from_anchor": sample_from_anchor(config, rank),
+        "taps": taps(config),
+        "mask_token_id": config.integer("mask_token_id", "dflash_config.mask_token_id", minimum=0),
+        "vocab_size": config.integer("vocab_size"),
+        "hidden_size": config.integer("hidden_size"),
+        "intermediate_size": config.integer("intermediate_size"),
+        "n_layer": config.integer("num_hidden_layers"),
+        "n_head": config.integer("num_attention_heads"),
+        "rms_norm_eps": config.positive("rms_norm_eps"),
+        "context_length": config.integer("max_position_embeddings"),
+        "markov_rank": rank,
+        "has_confidence_head": confidence > 0,
+        "confidence_with_markov": confidence > config.integer("hidden_size"),
+        "num_target_layers": num_target_layers(config),
+        "draft_vocab_size": draft_vocab_size(config, shapes),
+    }
 
 
 def turns_in_part(config: Config, shapes: dict[str, Shape]) -> bool:
@@ -218,34 +225,18 @@ def read_gemma4_facts(config: Config) -> Facts:
     """Of DeepSpec's draft for Gemma 4: all its layers have the sizes of the target's global ones."""
     shapes, own = read_shapes(config.path.parent), read_gemma4(config)
     refuse_other_heads(config, shapes)
-    rank = markov_rank(config, shapes)
-    confidence = confidence_columns(config, shapes)
     facts = Facts(
+        **shared_facts(config, shapes),
         block_size=config.integer("block_size"),
-        sample_from_anchor=sample_from_anchor(config, rank),
-        taps=taps(config),
-        mask_token_id=config.integer("mask_token_id", "dflash_config.mask_token_id", minimum=0),
-        vocab_size=config.integer("vocab_size"),
-        hidden_size=config.integer("hidden_size"),
-        intermediate_size=config.integer("intermediate_size"),
-        n_layer=config.integer("num_hidden_layers"),
-        n_head=config.integer("num_attention_heads"),
         n_head_kv=config.integer("num_global_key_value_heads" if own.key_is_value else "num_key_value_heads"),
         head_dim=config.integer("global_head_dim"),
         attention_bias=False,
-        rms_norm_eps=config.positive("rms_norm_eps"),
         rope_theta=own.rope_theta,
-        context_length=config.integer("max_position_embeddings"),
-        markov_rank=rank,
-        has_confidence_head=confidence > 0,
-        confidence_with_markov=confidence > config.integer("hidden_size"),
-        num_target_layers=num_target_layers(config),
-        draft_vocab_size=draft_vocab_size(config, shapes),
         gemma4=own,
         embedding_scale=config.integer("hidden_size") ** 0.5,
         logit_cap=positive_or_none(config, "final_logit_softcapping"),
     )
-    check(config, facts, confidence)
+    check(config, facts, confidence_columns(config, shapes))
     return facts
 
 
